@@ -74,7 +74,7 @@ func TestLongTexts(t *testing.T) {
 			}
 			plain, hard := call(short), call(long)
 			if hard > plain+600<<10 {
-				t.Errorf("%s: allocated %d bytes, but %d for plain text", path, hard, plain)
+				t.Errorf("%s: allocated %d bytes, want at most 600 KiB more than the %d for plain text", path, hard, plain)
 			}
 		}
 	})

@@ -22,9 +22,9 @@ import (
 
 const formType = "application/x-www-form-urlencoded"
 
-// TestStalledForms checks that clients without a key that send a form slowly, or too large a form,
-// keep nobody out, over HTTP/1 and HTTP/2. Requests with a key, /readyz, the sign-in of an operator
-// and the pages for operators continue to work.
+// TestStalledForms checks that clients that have no key and send a form slowly, or too large a
+// form, keep nobody out, over HTTP/1 and HTTP/2. Requests with a key, /readyz, the sign-in of an
+// operator and the pages for operators continue to work.
 func TestStalledForms(t *testing.T) {
 	defer serve.SetMaxConcurrent(1)()
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -190,7 +190,7 @@ func TestForeignRecords(t *testing.T) {
 	c.equal("count", reader.do("200", "GET", "/v1/types/user/count", "").str("count"), "3")
 }
 
-// A counter counts the SCAN commands in the pipelines of a client. The store sends no others.
+// A counter counts the SCAN commands of a client. The store sends all of them in pipelines.
 type counter struct{ scans atomic.Int64 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -10,8 +10,8 @@ import (
 )
 
 // TestDigits checks that whole numbers keep all their digits over HTTP, whatever the codec, in new
-// entries and in changed ones, and also inside objects. If the type has the fold of the original, a
-// number that the original would change is refused.
+// entries, in changed ones and inside objects. If the type has the fold of the original UserDB, a
+// number that UserDB would change is refused.
 func TestDigits(t *testing.T) {
 	const large, larger = "175928847299117063", "12345678901234567890"
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {

@@ -93,7 +93,7 @@ func TestAddressIsNotUserName(t *testing.T) {
 }
 
 // TestExternalIDIsUnique checks that two users of a directory never get the same externalId, one
-// after the other or at once, and that users who have the same already can be changed.
+// after the other or at once, and that users who share one already can still be changed.
 func TestExternalIDIsUnique(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()

@@ -300,8 +300,8 @@ func TestStreamRevoked(t *testing.T) {
 	must(t, h.in.Err())
 }
 
-// TestStreamFromAnotherProcess checks that a client receives no event twice if it comes from a
-// process that had read more of the feed.
+// TestStreamFromAnotherProcess checks that a client receives no event twice if it resumes from a
+// position, given by another process, that this process has not reached when it reads the feed.
 func TestStreamFromAnotherProcess(t *testing.T) {
 	defer serve.SetFeedInterval(time.Second)()
 	eachService(t, func(t *testing.T, c *client) {

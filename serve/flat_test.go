@@ -245,7 +245,7 @@ func (f *soak) useAccount(i int, uid string, n int) {
 	f.expect(200, "PUT", path+"/tags", fmt.Sprintf(`{"tags":["all","tag%d"]}`, n%5))
 	origin := fmt.Sprintf(`"origin":"192.0.2.%d"`, i)
 	if r := f.request("POST", "/v1/types/user/login", `{"identifier":"`+name+`","password":"wrong",`+origin+`}`); r.status != 401 && r.status != 429 {
-		f.t.Errorf("a wrong password got %d %s", r.status, r.text)
+		f.t.Errorf("a wrong password got %d %s, want 401 or 429", r.status, r.text)
 	}
 	f.expect(204, "DELETE", path+"/waits", "")
 	in := `{"identifier":"` + name + `","password":"battery staple 9","agent":"test",` + origin + `,"session":`
@@ -280,7 +280,7 @@ func (f *soak) createAndDelete(name string) {
 func (f *soak) useAsStrangers() {
 	for i := range 3 {
 		if r := f.request("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"nobody%d","password":"wrong","origin":"198.51.100.%d"}`, i, i)); r.status != 401 && r.status != 429 {
-			f.t.Errorf("a login to an unknown account got %d %s", r.status, r.text)
+			f.t.Errorf("a login to an unknown account got %d %s, want 401 or 429", r.status, r.text)
 		}
 		f.request("POST", "/v1/types/user/invitations", fmt.Sprintf(`{"field":"email","address":"guest%d@x.org","life":"1m"}`, i))
 	}
@@ -315,7 +315,7 @@ func (f *soak) importAccounts() {
 	}
 	r := f.expect(200, "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())
 	if !strings.Contains(r.text, fmt.Sprintf(`"created":%d,`, imported)) {
-		f.t.Errorf("import: got %s", r.text)
+		f.t.Errorf("import: got %s, want %d created accounts", r.text, imported)
 		return
 	}
 	for i := range imported {
@@ -364,6 +364,6 @@ func (f *soak) listenBriefly() {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != 200 {
-		f.t.Errorf("listening got %s", res.Status)
+		f.t.Errorf("listening got %s, want 200", res.Status)
 	}
 }

@@ -186,7 +186,7 @@ func TestFloodOfSignUps(t *testing.T) {
 	signUp := func(i int) string {
 		return fmt.Sprintf(`{"facets":{"name":"New%d"},"password":"battery staple 9","origin":"192.0.2.7"}`, i)
 	}
-	for i := range 4 { // half of what one origin gets
+	for i := range 4 { // together 8 requests, which is what one origin gets
 		g.queue(201, "POST", entries, signUp(i))
 		g.queue(201, "POST", entries, signUp(100+i), "Idempotency-Key", fmt.Sprint(i))
 	}

@@ -110,7 +110,7 @@ func (p footprint) compare(t *testing.T, before footprint) {
 	t.Helper()
 	compare := func(what string, now, before, slack int64) {
 		if now > before+before/10+slack {
-			t.Errorf("%s grew from %d to %d", what, before, now)
+			t.Errorf("%s grew from %d to %d, want at most %d", what, before, now, before+before/10+slack)
 		}
 	}
 	compare("the heap", p.heap, before.heap, 1<<20)

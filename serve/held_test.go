@@ -13,8 +13,8 @@ import (
 )
 
 // TestHeld finds and releases held values and frees a retired UID. A refused create says why the
-// value is taken; a key that may not look that up learns only that it is. A delete with release
-// holds no values, but still retires the UID.
+// value is taken, but only to a key that may look that up. A delete with release holds no values,
+// but still retires the UID.
 func TestHeld(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc := testSchema()

@@ -74,7 +74,7 @@ func TestScopes(t *testing.T) {
 					t.Errorf("%s with the key %.10q: got %d, want the code key or throttled: %s", o.ID, key, r.status, r.text)
 				}
 				if r.status == 401 && !strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
-					t.Errorf("%s: wrong WWW-Authenticate: %v", o.ID, r.header)
+					t.Errorf("%s: got %v, want a WWW-Authenticate that begins with Bearer", o.ID, r.header)
 				}
 			}
 		}
@@ -95,7 +95,7 @@ func TestNarrowKeys(t *testing.T) {
 		firm := c.withKey(c.makeKey(admin.Key{Name: "firm", Scopes: []string{admin.ScopeAdmin}, Types: []string{"firm"}}))
 		firm.do("201", "POST", "/v1/types/firm/entries", `{"uid":"f","facets":{"name":"Firm"}}`)
 		firm.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
-		// The key does not reveal which types exist either.
+		// The refusal does not reveal which types exist.
 		firm.do("403 scope", "GET", "/v1/types/nosuch/entries/alice", "")
 		firm.do("403 scope", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		c.equal("another type's session", firm.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "false")
@@ -113,7 +113,7 @@ func TestNarrowKeys(t *testing.T) {
 			t.Errorf("the schema has another type: %s", r.text)
 		}
 		if r := firm.do("200", "GET", "/v1/status", ""); strings.Contains(r.text, `"user"`) || !strings.Contains(r.text, `"firm"`) || strings.Contains(r.text, "servers") {
-			t.Errorf("the status has more than the type: %s", r.text)
+			t.Errorf("got the status %s, want only that of the type firm", r.text)
 		}
 		c.withKey(c.makeKey(admin.Key{Name: "reads", Scopes: []string{admin.ScopeRead}})).do("403 scope", "GET", "/v1/status", "")
 		c.equal("the session afterwards", c.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "true")

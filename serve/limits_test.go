@@ -32,7 +32,7 @@ func TestUIDInHeader(t *testing.T) {
 			got := c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid")
 			c.equal(uid, got, want)
 			if seen[got] {
-				t.Errorf("%q stands for two UIDs", got)
+				t.Errorf("%q stands for two UIDs, want one", got)
 			}
 			seen[got] = true
 		}
@@ -80,7 +80,7 @@ func TestQueryProblems(t *testing.T) {
 		many := c.do("400 usage", "GET", "/v1/events?"+strings.Repeat("&kind=x", 2600)[1:], "")
 		c.equal("number of errors", fmt.Sprint(len(many.rules())), "2500")
 		if r := c.do("405 usage", "POST", "/v1/schema", ""); r.header.Get("Allow") != "GET, HEAD" {
-			t.Errorf("wrong Allow: %v", r.header)
+			t.Errorf("got %v, want the header Allow: GET, HEAD", r.header)
 		}
 	})
 }
@@ -207,8 +207,8 @@ func TestUncleanPaths(t *testing.T) {
 	})
 }
 
-// TestUsersOfTypeGroup checks that pages of users do not continue with groups, even if the type of
-// the users is called group.
+// TestUsersOfTypeGroup checks that a page of groups does not continue a page of users, even if the
+// type of the users is called group.
 func TestUsersOfTypeGroup(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -221,15 +221,15 @@ func TestUsersOfTypeGroup(t *testing.T) {
 		}
 		c.scim("200", "GET", "/Users?count=2", "")
 		r := c.scim("200", "GET", "/Groups?startIndex=3&count=2", "")
-		// The order depends on the millisecond.
+		// Which groups are on the page depends on the milliseconds in which they were created.
 		if name, _ := r.value("Resources.0.displayName").(string); !strings.HasPrefix(name, "g") {
-			t.Errorf("not a page of groups: %s", r.text)
+			t.Errorf("got %s, want a page of groups", r.text)
 		}
 	})
 }
 
-// TestDirectoryRequestLimits checks that a request of a directory that asks for much work in few
-// bytes is refused before that work is done.
+// TestDirectoryRequestLimits checks which requests of a directory that ask for much work in few
+// bytes are refused.
 func TestDirectoryRequestLimits(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -283,7 +283,7 @@ func TestTagsAreFull(t *testing.T) {
 			}
 		}
 		if r := c.scim("200", "GET", "/Groups", ""); !strings.Contains(r.text, `"four"`) || !strings.Contains(r.text, `"five"`) {
-			t.Errorf("what the responses say was done is missing: %s", r.text)
+			t.Errorf("got %s, want the groups four and five, which the responses report", r.text)
 		}
 		for _, r := range []reply{
 			c.scim("400 invalidValue", "PATCH", "/Groups/"+three, add),
@@ -292,7 +292,7 @@ func TestTagsAreFull(t *testing.T) {
 			api.do("422 invalid", "POST", "/v1/types/user/entries", `{"uid":"other","tags":["x","y","z"]}`),
 		} {
 			if !strings.Contains(r.text, "tags") || !strings.Contains(r.text, "over 2 members") {
-				t.Errorf("the record and its limit are missing: %s", r.text)
+				t.Errorf("got %s, want an error that names the record and its limit", r.text)
 			}
 		}
 		api.do("200", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x"]}`)
@@ -381,7 +381,7 @@ func (s stuckWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSlowReaders checks that a client without a key that reads slowly keeps nobody out.
+// TestSlowReaders checks that a client that has no key and reads slowly keeps nobody out.
 func TestSlowReaders(t *testing.T) {
 	defer serve.SetMaxConcurrent(1)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())

@@ -69,7 +69,7 @@ func (c *client) scim(want, method, path, body string) reply {
 		c.t.Fatalf("%s %s %s: got %s %s, want %s", method, path, body, got, r.text, want)
 	}
 	if r.text != "" && r.header.Get("Content-Type") != "application/scim+json" {
-		c.t.Errorf("%s %s: Content-Type %q", method, path, r.header.Get("Content-Type"))
+		c.t.Errorf("%s %s: got the Content-Type %q, want application/scim+json", method, path, r.header.Get("Content-Type"))
 	}
 	if r.status >= 400 && (r.value("schemas.0") != "urn:ietf:params:scim:api:messages:2.0:Error" || r.str("status") != fmt.Sprint(r.status)) {
 		c.t.Errorf("%s %s: malformed error: %s", method, path, r.text)
@@ -287,7 +287,7 @@ func TestPatches(t *testing.T) {
 		} {
 			c.equal(s.operations, patch("200", s.operations).str(s.at), s.want)
 			if got := c.scim("200", "GET", "/Users/"+id, ""); got.str(s.at) != s.want {
-				t.Errorf("%s: afterwards the user is %s", s.operations, got.text)
+				t.Errorf("%s: afterwards the user is %s, want %s with the value %s", s.operations, got.text, s.at, s.want)
 			}
 		}
 		before := c.scim("200", "GET", "/Users/"+id, "").text
@@ -410,7 +410,7 @@ func TestPagesOfUsers(t *testing.T) {
 		c.scim("400 invalidValue", "GET", "/Users?startIndex=99999999999999999999", "")
 		r := c.scim("200", "GET", "/Users?count=1&attributes=userName", "")
 		if r.value("Resources.0.userName") == nil || r.value("Resources.0.id") == nil || r.value("Resources.0.active") != nil || r.value("Resources.0.meta") != nil {
-			t.Errorf("attributes: got %s", r.text)
+			t.Errorf("attributes=userName: got %s, want only id and userName", r.text)
 		}
 	})
 }
@@ -533,14 +533,14 @@ func TestMappedElsewhere(t *testing.T) {
 			e, err := groups.Find(c.Ctx, hints.UID(r.str("id")))
 			must(t, err)
 			if tag := e.Text(admin.GroupTag); (tag != "scim:"+r.str("id")) != (name == want) {
-				t.Errorf("%s: the members of %s have the tag %s", where, name, tag)
+				t.Errorf("%s: the members of %s have the tag %s, want one from the mapping: %v", where, name, tag, name == want)
 			}
 		}
 	}
 }
 
-// TestOwnGroups checks that types and namespaces do not share groups, and that a key sees only
-// its own.
+// TestOwnGroups checks that types and namespaces do not share groups, that a key sees only its own,
+// and which scopes, paths and methods are refused.
 func TestOwnGroups(t *testing.T) {
 	sc, o := directorySchema()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
@@ -583,6 +583,7 @@ func TestOwnGroups(t *testing.T) {
 	c.equal("response to a form", fmt.Sprint(r.status, " ", r.value("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
 }
 
+// storeSchema stores the schema of a namespace inside that of a site.
 func storeSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) error {
 	t.Helper()
 	ns, err := s.NS.Sub(name)
@@ -765,7 +766,7 @@ func TestSCIMDetails(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.createUser("a")
 		if r := c.scim("405", "PUT", "/Users", "{}"); r.header.Get("Allow") != "GET, POST" {
-			t.Errorf("wrong Allow: %v", r.header)
+			t.Errorf("got %v, want the header Allow: GET, POST", r.header)
 		}
 		b := c.createUser("b")
 		full := `{` + userURN + `"userName":%q}`
@@ -789,11 +790,11 @@ func TestSCIMDetails(t *testing.T) {
 		c.equal("location", again.header.Get("Location"), again.str("meta.location"))
 		r = c.scim("200", "GET", "/Users/"+id+"?excludedAttributes=urn:ietf:params:scim:schemas:core:2.0:User:userName,id,META", "")
 		if r.value("userName") != nil || r.value("id") != id || r.value("meta") != nil || r.value("schemas.0") == nil {
-			t.Errorf("excludedAttributes: got %s", r.text)
+			t.Errorf("excludedAttributes: got %s, want the id and the schemas, but neither userName nor meta", r.text)
 		}
 		for _, path := range []string{"/Users/" + id, "/Users"} {
 			if r := c.scim("200", "GET", path+"?attributes=USERNAME,emails.value", ""); strings.Contains(r.text, "externalId") || !strings.Contains(r.text, "userName") || !strings.Contains(r.text, "emails") {
-				t.Errorf("attributes: got %s", r.text)
+				t.Errorf("attributes=USERNAME,emails.value: got %s, want userName and emails, but not externalId", r.text)
 			}
 		}
 		r = c.scim("200", "POST", "/Users/.search", `{"startIndex":0,"count":-1,"attributes":["userName"]}`)

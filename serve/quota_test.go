@@ -11,7 +11,7 @@ import (
 )
 
 // TestWaitersOfAQuota checks that what is given back goes to waiters in the order in which they
-// came, as far as it suffices, and that waiters who give up leave the queue.
+// came, until it is used up, and that waiters who give up leave the queue.
 func TestWaitersOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(40) // 10 for each holder
@@ -77,11 +77,11 @@ func TestBodiesAreCountedFirst(t *testing.T) {
 	body := &countedBody{quota: q, holder: "a"}
 	body.Reader = watchedReader{strings.NewReader(strings.Repeat("x", 4<<20)), func(n int) {
 		if q.used != body.n+n {
-			t.Errorf("%d bytes are counted while %d are there and %d more are read", q.used, body.n, n)
+			t.Errorf("%d bytes are counted while %d are there and %d more are read, want %d", q.used, body.n, n, body.n+n)
 		}
 	}}
 	text, err := io.ReadAll(body)
 	if err == nil || err != body.refused || len(text) > 1<<20 || q.used != len(text) {
-		t.Errorf("read %d bytes, %v, refused: %v; %d are counted", len(text), err, body.refused, q.used)
+		t.Errorf("read %d bytes, %v, refused: %v; %d are counted; want at most 1 MiB, the refusal, and all bytes counted", len(text), err, body.refused, q.used)
 	}
 }

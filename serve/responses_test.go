@@ -91,10 +91,10 @@ func TestResponsesAreCounted(t *testing.T) {
 			t.Fatalf("%s %s: got %d with %d bytes, want a large response", request[0], request[1], w.Code, w.Body.Len())
 		}
 		if w.most < w.Body.Len()*3/4 || w.most > w.Body.Len()*4 {
-			t.Errorf("%s %s: the response has %d bytes and counts as %d", request[0], request[1], w.Body.Len(), w.most)
+			t.Errorf("%s %s: the response has %d bytes and counts as %d, want about the same", request[0], request[1], w.Body.Len(), w.most)
 		}
 		if left := w.used(); left != 0 {
-			t.Errorf("%s %s: %d still count afterwards", request[0], request[1], left)
+			t.Errorf("%s %s: %d bytes still count afterwards, want none", request[0], request[1], left)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func TestLongImport(t *testing.T) {
 			t.Errorf("%s: got %d, want 200 and one line read: %s", way.url, r.status, r.text)
 		}
 		if r := <-badAnswer; r.status != 400 || !strings.Contains(r.text, "nosuch") {
-			t.Errorf("%s: response without a reason: %d %s", way.url, r.status, r.text)
+			t.Errorf("%s: got %d %s, want 400 with the reason", way.url, r.status, r.text)
 		}
 	}
 	must(t, endPlain())

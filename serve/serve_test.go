@@ -218,7 +218,7 @@ func TestEntries(t *testing.T) {
 		c.equal("name", r.str("facets.name"), "Alice")
 		c.equal("age", r.str("facets.age"), "41")
 		if r.str("created") == "" || r.str("created") != r.str("facets.added") || r.header.Get("ETag") != `"`+r.str("rev")+`"` {
-			t.Errorf("wrong created or ETag: %s", r.text)
+			t.Errorf("got %s, want created to equal the facet added, and the ETag to be the revision", r.text)
 		}
 		etag := r.header.Get("ETag")
 		c.equal("entry read back", c.do("200", "GET", path, "").text, r.text)
@@ -287,7 +287,7 @@ func TestAllErrorsReported(t *testing.T) {
 		c.do("404 not_found", "GET", "/v1/types/nosuch/entries/x", "")
 		c.do("404 not_found", "GET", "/v1/nosuch", "")
 		if r := c.do("405 usage", "PUT", "/v1/types/user/login", ""); r.header.Get("Allow") != "POST" {
-			t.Errorf("wrong Allow: %v", r.header)
+			t.Errorf("got %v, want the header Allow: POST", r.header)
 		}
 	})
 }
@@ -343,7 +343,7 @@ func TestListings(t *testing.T) {
 		r = c.do("200", "POST", "/v1/types/user/entries/get", `{"uids":["u1","nobody","u0"]}`)
 		all := r.body["entries"].([]any)
 		if len(all) != 3 || all[1] != nil || all[2].(map[string]any)["uid"] != "u0" {
-			t.Errorf("wrong entries: %s", r.text)
+			t.Errorf("got %s, want three entries, the second of them null and the third u0", r.text)
 		}
 		c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":["`+strings.Repeat(`x","`, 100)+`"]}`)
 	})
@@ -384,7 +384,7 @@ func TestLoginsAndSessions(t *testing.T) {
 		c.equal("unknown secret", active(secret[1:]), "false")
 		r = c.do("200", "GET", path+"/sessions", "")
 		if !strings.Contains(r.text, id) || !strings.Contains(r.text, `"agent":"test"`) || strings.Contains(r.text, secret) {
-			t.Errorf("wrong sessions: %s", r.text)
+			t.Errorf("got %s, want the session with its ID and agent, but without its secret", r.text)
 		}
 		for _, bad := range []string{`{"life":"x"}`, `{"life":"500d"}`, `{"idle":"1s"}`, `{"life":"-1h"}`, `{"life":"0s"}`} {
 			c.do("422 invalid", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","session":`+bad+`}`)
@@ -428,7 +428,7 @@ func TestLoginsAndSessions(t *testing.T) {
 		}
 		r = c.do("429 throttled", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
 		if r.header.Get("Retry-After") == "" || r.header.Get("Retry-After") != r.str("retry_after") {
-			t.Errorf("wrong Retry-After: %v %s", r.header, r.text)
+			t.Errorf("got %v %s, want the Retry-After of the body's retry_after", r.header, r.text)
 		}
 		c.do("204", "DELETE", path+"/waits", "")
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
@@ -624,7 +624,7 @@ func TestDefaults(t *testing.T) {
 		device := c.do("200", "GET", path+"/sessions", "")
 		seen, err := time.Parse(time.RFC3339, fmt.Sprint(device.value("sessions.0.seen")))
 		if err != nil || seen.Before(times[0].Add(-time.Minute)) || seen.After(times[1]) {
-			t.Errorf("wrong sessions: %s", device.text)
+			t.Errorf("got %s, want a session that was seen after it began, and not in the future", device.text)
 		}
 	})
 }

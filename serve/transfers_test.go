@@ -138,7 +138,7 @@ func TestRoutesWithoutKey(t *testing.T) {
 		id := open.do("401 key", "GET", "/v1/status", "", "X-Request-Id", "abc-1").header.Get("X-Request-Id")
 		c.equal("request ID from the client", id, "abc-1")
 		if id := open.do("401 key", "GET", "/v1/status", "", "X-Request-Id", "a b{}").header.Get("X-Request-Id"); strings.Contains(id, " ") || id == "" {
-			t.Errorf("wrong request ID %q", id)
+			t.Errorf("got the request ID %q, want one without spaces", id)
 		}
 	})
 }

@@ -124,7 +124,7 @@ func TestValues(t *testing.T) {
 		}
 		r = c.do("200", "PATCH", path, `{"facets":{"email":null}}`)
 		c.equal("values after the facet was unset", r.values(), `{"invoice":["0000001","0000002"]}`)
-		// Both are free.
+		// Both addresses are free again.
 		c.do("201", "POST", "/v1/types/user/entries", `{"values":{"email":["x@example.com","y@example.com"]}}`)
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"0000002","password":"battery staple 9"}`)
 		c.do("204", "DELETE", path, "")
@@ -336,7 +336,7 @@ func TestLostRepliesToValues(t *testing.T) {
 			}
 			again := c.do("200", "POST", path+"/values/email/"+action, `{"value":"c@example.com"}`)
 			if got := strings.Count(again.values(), "c@example.com"); got != map[string]int{"add": 1, "remove": 0}[action] {
-				t.Errorf("%s repeated after %d replies: got %s", action, n, again.values())
+				t.Errorf("%s repeated after %d replies: got %s, want it to have taken effect once", action, n, again.values())
 			}
 			undo := map[string]string{"add": "remove", "remove": "add"}[action]
 			c.do("200", "POST", path+"/values/email/"+undo, `{"value":"c@example.com"}`)
@@ -442,7 +442,7 @@ func TestTokensForValues(t *testing.T) {
 		r = c.do("200", "GET", path, "")
 		c.equal("facet after a change to a further value", r.str("facets.email")+r.str("verified"), "new@example.com[email]")
 		if strings.Contains(r.values(), "ada@example.com") || !strings.Contains(r.values(), "ada@work.example") {
-			t.Errorf("values after a change to a further one: %s", r.values())
+			t.Errorf("values after a change of the first one: got %s, want ada@work.example, but not ada@example.com", r.values())
 		}
 
 		// A value that somebody has taken meanwhile is refused, and the token stays.
@@ -508,10 +508,10 @@ func TestClientsWithoutValues(t *testing.T) {
 				entry = nested
 			}
 			if has := entry["values"] != nil; has != (many > 0 && strings.Contains(r.text, `"email":"`)) {
-				t.Errorf("%s %s: values are present: %v: %s", method, path, has, r.text)
+				t.Errorf("%s %s: the member values is present: %v, want %v: %s", method, path, has, !has, r.text)
 			}
 			delete(entry, "values")
-			// These are never the same twice.
+			// These differ from answer to answer.
 			for _, own := range []string{"rev", "created", "request_id"} {
 				delete(entry, own)
 			}

@@ -21,8 +21,7 @@ func TestVerifiedAge(t *testing.T) {
 	}
 }
 
-// TestVerifiedWithin checks that a visitor who is not signed in is never verified, whatever maxAge
-// is.
+// TestVerifiedWithin checks that a visitor who is not signed in does not count as verified.
 func TestVerifiedWithin(t *testing.T) {
 	if VerifiedWithin(t.Context(), time.Hour) {
 		t.Error("a visitor who is not signed in counts as verified")

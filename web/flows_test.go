@@ -210,7 +210,7 @@ func TestThousandSignUps(t *testing.T) {
 		f.Mail = &web.MailQueue{Size: 2000, Timeout: time.Hour, Send: func(_ context.Context, m web.Mail) error {
 			<-release
 			if _, twice := got.LoadOrStore(m.To, m.Link); twice {
-				t.Errorf("a second mail to %s", m.To)
+				t.Errorf("%s got a second mail, want one", m.To)
 			}
 			return nil
 		}}
@@ -252,8 +252,8 @@ func TestThousandSignUps(t *testing.T) {
 	}
 }
 
-// TestFlowsNew checks that New is called again if somebody has a facet that it set, and that it can
-// refuse an account.
+// TestFlowsNew checks that New is called again if another account has a facet that it chose, and
+// that New can refuse an account.
 func TestFlowsNew(t *testing.T) {
 	refused := &userdb.FieldError{Field: "name", Rule: "reserved", Err: userdb.ErrInvalid, Reason: "reserved"}
 	calls := 0

@@ -28,7 +28,7 @@ func TestMailQueueSendsAll(t *testing.T) {
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
 		if _, twice := sent.LoadOrStore(m.To, true); twice {
-			t.Errorf("a second mail to %s", m.To)
+			t.Errorf("%s got a second mail, want one", m.To)
 		}
 		return nil
 	}}

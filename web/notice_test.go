@@ -50,8 +50,9 @@ func (s *flowSite) newMails() []string {
 	return all
 }
 
-// TestPasswordNotice checks that the owner of an account gets a mail at each address about a new
-// password, whichever way it was set, and none if it was not set.
+// TestPasswordNotice checks that the owner of an account gets a mail about a new password at the
+// first address and at each further one that is verified, whichever way the password was set, and
+// none if it was not set.
 func TestPasswordNotice(t *testing.T) {
 	s, clock := newAtOnce(t)
 	ann := s.create("ann")
@@ -193,7 +194,7 @@ func TestSmallMailQueue(t *testing.T) {
 		t.Fatalf("a new password with a queue of one mail: got %d, want 303: %s", status, body)
 	}
 	if got := s.newMails(); len(got) != 2 {
-		t.Errorf("got the notices %q, want one to each verified address", got)
+		t.Errorf("got the notices %q, want one to the first address and one to the verified further one", got)
 	}
 }
 
@@ -219,6 +220,6 @@ func TestNamesInMails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := (web.Mail{Kind: web.MailChange, Entry: e}).Text(); !strings.Contains(text, " evilexample"+strings.Repeat("u", 29)+".") {
-		t.Errorf("got the mail %q of a UID with a URL", text)
+		t.Errorf("got the mail %q, want the beginning of the UID in it, without the characters of a URL", text)
 	}
 }

@@ -75,7 +75,7 @@ func TestSignUpAtOnce(t *testing.T) {
 	s.signUpAtOnce(c, "ann")
 	s.wantLevel("after signing up", c, 1)
 	if e := s.find("ann"); !e.Unproven() || e.Verified("email") {
-		t.Errorf("the account is unproven: %v, verified: %v", e.Unproven(), e.Verified("email"))
+		t.Errorf("the account is unproven: %v, verified: %v; want true and false", e.Unproven(), e.Verified("email"))
 	}
 	if status, _, body := s.send(s.client(), "/signup", "email", "Ann@example.com", "name", "other", "password", goodPassword); status != 422 || !strings.Contains(body, "Somebody has this already") {
 		t.Errorf("the address again: got %d, want 422:\n%s", status, body)
@@ -107,7 +107,7 @@ func TestSignUpAtOnce(t *testing.T) {
 	}
 	s.wantLevel("after proving", c, 1)
 	if e := s.find("ann"); e.Unproven() || !e.Verified("email") {
-		t.Errorf("the account is unproven: %v, verified: %v", e.Unproven(), e.Verified("email"))
+		t.Errorf("the account is unproven: %v, verified: %v; want false and true", e.Unproven(), e.Verified("email"))
 	}
 	a, form := s.addAppAfter(c, clock)
 	if status, _, body := s.send(c, "/account/security", append(form, "code", a.code())...); status != 200 {

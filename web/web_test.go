@@ -163,7 +163,7 @@ func TestSignIn(t *testing.T) {
 		p.want("sign out", p.do("POST", "/signout"), "303 /")
 		p.want("admin page, signed out", p.do("GET", "/admin/"), "303 /signin?return=%2Fadmin%2F")
 		if left := p.client.Jar.Cookies(mustURL(t, p.server.URL)); len(left) > 0 {
-			t.Errorf("after signing out, the browser has the cookies %v", left)
+			t.Errorf("after signing out, the browser has the cookies %v, want none", left)
 		}
 		p.client.Jar.SetCookies(mustURL(t, p.server.URL), []*http.Cookie{{Name: cookies[0].Name, Value: cookies[0].Value, Secure: tls, Path: "/"}})
 		p.want("account page with the old cookie", p.do("GET", "/account"), "303 /signin?return=%2Faccount")

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestFullDisk runs the commands that write the file of a store on a disk that is full, if the test
-// may mount one. Each exits 6 and says what to do.
+// TestFullDisk runs commands that write the file of a store on a full disk, if the test may mount
+// one. Each must exit 6 and say what to do.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
@@ -35,7 +35,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	filler.Close()
 	tags := ""
-	for i := range 5 { // together larger than a page, of which the file may have some left
+	for i := range 5 { // together more than a page, since part of one may be free in the file
 		tags += fmt.Sprint(" ", i, strings.Repeat("t", 1000))
 	}
 	for _, command := range []string{

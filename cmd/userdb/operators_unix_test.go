@@ -117,7 +117,7 @@ func TestFullStoreAtStart(t *testing.T) {
 	}
 }
 
-// TestLostFactorsBesideDamage checks that factor remove-lost and factor rotate-keys handle the
+// TestLostFactorsBesideDamage checks that 'factor remove-lost' and 'factor rotate-keys' handle the
 // factors of operators even if other entries cannot be read, and that both fail at the end.
 func TestLostFactorsBesideDamage(t *testing.T) {
 	server := redistest.Start(t)
@@ -153,8 +153,8 @@ func TestLostFactorsBesideDamage(t *testing.T) {
 	}
 }
 
-// TestWarnsWithoutKeys checks that a service without keys on a store whose operators need a second
-// factor says that none of them can sign in.
+// TestWarnsWithoutKeys checks that a service without keys, on a store whose operators need a second
+// factor, says that no operator can sign in.
 func TestWarnsWithoutKeys(t *testing.T) {
 	store := redistest.Start(t).URL()
 	const warning = "without --key-file none of them can sign in here"

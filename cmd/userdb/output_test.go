@@ -43,7 +43,7 @@ func TestSecretWithoutWarning(t *testing.T) {
 		code := run(strings.Fields(line), stdio{in: strings.NewReader("correct horse battery\n"), out: out, err: &brokenWriter{err: syscall.EBADF}})
 		text, err := os.ReadFile(path)
 		if err != nil || code != 0 || len(text) < 20 {
-			t.Errorf("%s: exit code %d, printed %q, %v", line, code, text, err)
+			t.Errorf("%s: exit code %d, printed %q, %v; want exit 0 and the secret", line, code, text, err)
 		}
 		if err := out.Close(); err != nil {
 			t.Error(err)
@@ -51,8 +51,8 @@ func TestSecretWithoutWarning(t *testing.T) {
 	}
 }
 
-// TestTextAfterBooleanFlag checks that no message repeats the value given to a flag without values.
-// It may be a password.
+// TestTextAfterBooleanFlag checks that no message repeats the value given to a flag without values,
+// because the value may be a password.
 func TestTextAfterBooleanFlag(t *testing.T) {
 	useFile(t)
 	for _, line := range []string{

@@ -239,8 +239,8 @@ func TestNoTwoWordsGrant(t *testing.T) {
 	}
 }
 
-// TestHelpWithoutFlag checks that the help command shows the help of commands that refuse --help,
-// and that their error about --help names that command.
+// TestHelpWithoutFlag checks that 'userdb help' shows the help of commands that refuse --help, and
+// that the errors of these commands name it.
 func TestHelpWithoutFlag(t *testing.T) {
 	useFile(t)
 	for _, name := range []string{"login", "passwd", "token redeem"} {
@@ -256,7 +256,7 @@ func TestHelpWithoutFlag(t *testing.T) {
 	}
 }
 
-// TestIdentifierStdin checks that login - reads the identifier from the first line of standard
+// TestIdentifierStdin checks that 'login -' reads the identifier from the first line of standard
 // input, whatever that line contains.
 func TestIdentifierStdin(t *testing.T) {
 	useFile(t)

@@ -136,7 +136,7 @@ func TestServeEndsUnderLoad(t *testing.T) {
 			t.Errorf("exit code %d, want 0", got)
 		}
 		if got := s.run("count", "user"); got != fmt.Sprint(answered.Load()+1) {
-			t.Errorf("%d creates were answered, but there are %s entries", answered.Load()+1, got)
+			t.Errorf("there are %s entries, want %d: one for each answered create, and the imported one", got, answered.Load()+1)
 		}
 	})
 }

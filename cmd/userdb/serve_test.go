@@ -10,25 +10,25 @@ import (
 	"testing"
 )
 
-// TestPasskeyConfigs checks that accounts and operators have the origins of their own flags, and
-// that an origin of both is noticed.
+// TestPasskeyConfigs checks that accounts and operators have the origins from their own flags, and
+// that sharesOrigin reports whether accounts have the console's origin.
 func TestPasskeyConfigs(t *testing.T) {
 	const shop, other, console = "https://shop.example.com", "https://example.com", "https://console.example.com"
 	v := serveFlags{console: true, passkeyRP: "example.com", passkeyOrigins: []string{shop, other}}
 	accounts, operators, err := v.passkeyConfigs()
 	must(t, err)
 	if operators != nil || !slices.Equal(accounts.Origins, []string{shop, other}) {
-		t.Errorf("without --console-origin, accounts have %v and operators %v", accounts, operators)
+		t.Errorf("without --console-origin, accounts have %v and operators %v; want the two origins and no configuration", accounts, operators)
 	}
 	v.consoleOrigin = console
 	accounts, operators, err = v.passkeyConfigs()
 	must(t, err)
 	if !slices.Equal(accounts.Origins, []string{shop, other}) || !slices.Equal(operators.Origins, []string{console}) {
-		t.Errorf("accounts have %v and operators %v", accounts, operators)
+		t.Errorf("with --console-origin, accounts have %v and operators %v; want their own origins", accounts, operators)
 	}
 	v.passkeyOrigins = nil
 	if accounts, operators, err = v.passkeyConfigs(); err != nil || accounts != nil || operators == nil {
-		t.Errorf("with --console-origin alone, accounts have %v and operators %v, %v", accounts, operators, err)
+		t.Errorf("with --console-origin alone, accounts have %v and operators %v, %v; want only operators to have a configuration", accounts, operators, err)
 	}
 	for _, tt := range []struct {
 		console string

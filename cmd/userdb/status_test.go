@@ -10,7 +10,9 @@ import (
 	"github.com/coffeenode/userdb/maintain/inspect"
 )
 
-// TestStatusOfSettings checks that warnings about a server come last and leave the exit code 0.
+// TestStatusOfSettings checks what 'status' prints about a server with good settings, about one
+// with bad settings, and to a user who may not read settings. Warnings come last and leave the exit
+// code 0.
 func TestStatusOfSettings(t *testing.T) {
 	server := redistest.Start(t, redistest.Config("appendonly yes", "save 900 1"))
 	c, ctx := server.Client(), t.Context()
@@ -36,7 +38,7 @@ server              HERE, VERSION, master
 type user           0 entries, 4 fields, built-in schema, canonical form VERSION
 namespaces          none
 `
-	// The replacement may be shorter or longer than the address, because no column depends on it.
+	// No column depends on the length of the address, so HERE can stand for it.
 	if got := status(server.URL()); got != want {
 		t.Errorf("status with good settings:\n%s\nwant\n%s", got, want)
 	}
@@ -75,7 +77,7 @@ namespaces          none
 	}
 }
 
-// TestClockRow checks that a clock that is in step has no minus sign.
+// TestClockRow checks that an offset that rounds to zero has no minus sign.
 func TestClockRow(t *testing.T) {
 	for ahead, want := range map[float64]string{-0.3: "+0.000 s", 0.3: "+0.000 s", -1: "-0.001 s", 2000: "+2.000 s"} {
 		got := ""

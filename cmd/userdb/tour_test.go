@@ -38,7 +38,7 @@ func TestTour(t *testing.T) {
 	checkTour(t, got.out)
 	for _, line := range strings.Split(got.out, "\n") {
 		if len([]rune(line)) > 80 {
-			t.Errorf("over 80 columns: %s", line)
+			t.Errorf("a line has more than 80 columns: %s", line)
 		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -65,8 +65,9 @@ func checkTour(t *testing.T, out string) {
 // sources is the folder of this package.
 var sources, _ = os.Getwd()
 
-// TestTwoTours lets a tour wait for the store of another tour. The store did not exist when both
-// began. The second tour refuses the store and leaves it unchanged.
+// TestTwoTours starts a tour while the test, in place of another tour, has the same store open. The
+// store's file does not exist yet. Once it does, the second tour must refuse the store and leave it
+// unchanged.
 func TestTwoTours(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("USERDB_STORE", "")
@@ -151,7 +152,7 @@ func TestTourStops(t *testing.T) {
 	on := tour{newSession(stdio{out: io.Discard, err: io.Discard}), db}
 	missing := tourCommand{words: []string{"get", "nobody"}, exit: 8, again: true}
 	if err := on.runCommand(t.Context(), missing); err == nil || strings.Count(err.Error(), "not found") != 1 {
-		t.Errorf("a command that fails: %v, want its one error", err)
+		t.Errorf("a command that fails: got %v, want an error that says \"not found\" once", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTimeout)

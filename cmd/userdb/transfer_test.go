@@ -53,8 +53,8 @@ func TestLargeImport(t *testing.T) {
 	}
 }
 
-// TestImportForm checks the flags for the format of an input, and that an error about the format
-// does not quote the input.
+// TestImportForm checks the flags for the format of the input of 'import', and that an error about
+// the format does not quote the input.
 func TestImportForm(t *testing.T) {
 	useFile(t)
 	write := func(name, text string) string {
@@ -81,8 +81,8 @@ func TestImportForm(t *testing.T) {
 	}
 }
 
-// TestTableRoundTrip checks that import reads the output of list --csv, whatever the values are,
-// even with a word that means no value.
+// TestTableRoundTrip checks that 'import' reads the output of 'list --csv' unchanged, whatever the
+// values are, even if one of them is the word that --null takes for no value.
 func TestTableRoundTrip(t *testing.T) {
 	values := []string{
 		`\N`, "NULL", "null", " x", "x ", `="x"`, `="="`, "=1+1", "'=x", "''", `a"b`, `"`, `""`, `\"`, "a\r\nb", "a\nb\n", "\r", "\n",

@@ -48,7 +48,7 @@ func TestUnchangedFacets(t *testing.T) {
 			facets["age"] = "8"
 			c, due, err := typ.Update(old, facets, nil)
 			if err != nil || !due || len(c.Claim)+len(c.Release) > 0 || len(c.Set) != 1 || len(c.Unset) > 0 {
-				t.Fatalf("the change is %+v, %v", c, err)
+				t.Fatalf("the change is %+v, %v; want one that only sets age", c, err)
 			}
 		})
 	}
@@ -163,7 +163,7 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("%s:\n got %s (%v)\nwant %s", tt.what, got, changed, tt.want)
 		}
 		if c.Expected.Rev != "aaaaaaaaaaaa" || c.Create || c.Delete {
-			t.Errorf("%s: rev %q, create %v, delete %v", tt.what, c.Expected.Rev, c.Create, c.Delete)
+			t.Errorf("%s: rev %q, create %v, delete %v; want aaaaaaaaaaaa, false and false", tt.what, c.Expected.Rev, c.Create, c.Delete)
 		}
 	}
 }

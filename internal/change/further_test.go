@@ -168,7 +168,7 @@ func TestUnverifiedFirst(t *testing.T) {
 			t.Errorf("%s: the mark is %q, want %q", tt.what, after.Fields[mark], tt.want)
 		}
 		if is := after.FacetUnverified("email"); is != strings.HasPrefix(tt.want, "-") {
-			t.Errorf("%s: the facet counts as not verified: %v", tt.what, is)
+			t.Errorf("%s: the facet counts as not verified: %v, want %v", tt.what, is, !is)
 		}
 	}
 }
@@ -194,8 +194,8 @@ func TestLabelOfNewFirst(t *testing.T) {
 	}
 }
 
-// TestOverTheLimit checks that an entry that has more values than the schema allows can be changed,
-// but cannot get more.
+// TestOverTheLimit checks that an entry with more values than the schema allows can be changed, but
+// gets no further ones.
 func TestOverTheLimit(t *testing.T) {
 	old := record("name", "a", "~also:name:b", "1 - -", "~also:name:c", "2 - -")
 	typ := manyType(t)
@@ -211,7 +211,7 @@ func TestOverTheLimit(t *testing.T) {
 			_, _, err = typ.Update(old, facets, own)
 		}
 		if (err == nil) != tt.ok {
-			t.Errorf("%q: %v", tt.texts, err)
+			t.Errorf("%q: got %v, want success: %v", tt.texts, err, tt.ok)
 		}
 	}
 }
@@ -282,12 +282,12 @@ func TestSetValues(t *testing.T) {
 		{"a further value is removed, but not one of another schema", []Value{{Text: "a"}}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
 		{"a label and a time", []Value{{Text: "a"}, {Text: "B", Label: "home", Verified: 8}}, "~also:email:b=1 8 home B"},
 		{
-			"of the first",
+			"a label and a time of the first",
 			[]Value{{Text: "a", Label: "home", Verified: 8}, {Text: "B"}},
 			"~label:email=" + store.LabelText("a", "home") + "; ~verified:email=" + store.Verified("a"),
 		},
 		{
-			"of a further value that becomes the first",
+			"a label of a further value that becomes the first",
 			[]Value{{Text: "B", Label: "home"}},
 			"email=B; ~label:email=" + store.LabelText("B", "home") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") +
 				"; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks",
@@ -400,6 +400,6 @@ func TestSetValuesErrors(t *testing.T) {
 func TestRepairLosesTwo(t *testing.T) {
 	c, _ := manyType(t).Repair(record("email", "A", "~skv:email", "a", "~also:email:a", "1 - -"), RepairLimits{Lose: "a", From: []string{"email"}})
 	if after := Apply(c, "r", nil).Fields; after["~lost:email"] != "A" || after["~lost:email:2"] != "a" {
-		t.Errorf("the entry keeps %q", after)
+		t.Errorf("the entry keeps %q, want both spellings", after)
 	}
 }

@@ -41,10 +41,10 @@ func TestEntrySize(t *testing.T) {
 	within := func(what string, r store.Record, c store.Change, err error) {
 		t.Helper()
 		if fields, bytes := contentOf(r, c); err == nil && (fields > mostFields || bytes > mostBytes) {
-			t.Errorf("%s: an entry of %d fields and %d bytes", what, fields, bytes)
+			t.Errorf("%s: an entry of %d fields and %d bytes, want at most %d and %d", what, fields, bytes, mostFields, mostBytes)
 		}
 		if err != nil && !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want no error or ErrInvalid", what, err)
 		}
 	}
 	for _, tt := range []struct{ n, size int }{{100, schema.MaxFacet}, {17, schema.MaxFacet}, {20_000, 0}, {90_000, 1}} {
@@ -65,8 +65,9 @@ func TestEntrySize(t *testing.T) {
 	}
 }
 
-// TestEntriesOverTheLimit changes entries that are too large, which other programs have made. They
-// take passwords, can be disabled, and become smaller, but not larger.
+// TestEntriesOverTheLimit changes entries that are too large, because another program made them. It
+// must be possible to set their passwords, to disable them and to make them smaller, but not
+// larger.
 func TestEntriesOverTheLimit(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	large, many, lost := record("name", "ann"), record("name", "ann"), record("name", "ann")
@@ -98,7 +99,7 @@ func TestEntriesOverTheLimit(t *testing.T) {
 			facets, own := Facets(r), map[string]string{}
 			tt.edit(facets, own)
 			if _, _, err := typ.Update(r, facets, own); (err == nil) != tt.ok {
-				t.Errorf("%s, %s: %v", what, tt.change, err)
+				t.Errorf("%s, %s: got %v, want success: %v", what, tt.change, err, tt.ok)
 			}
 		}
 		if c := typ.Delete(r, time.Now()); !c.Delete {
@@ -143,7 +144,7 @@ func TestRepairedEntryCanBeCreated(t *testing.T) {
 		size.add(field, r.Fields[field])
 	}
 	if size.check(store.Record{}) != nil || size.bytes != validate.MaxEntry {
-		t.Fatalf("the entry has %d bytes", size.bytes)
+		t.Fatalf("the entry has %d bytes, want %d", size.bytes, validate.MaxEntry)
 	}
 	for _, lose := range []string{"ann", "ann@example.com"} {
 		c, _ := typ.Repair(r, RepairLimits{Lose: lose, From: typ.Secondary})
@@ -156,7 +157,7 @@ func TestRepairedEntryCanBeCreated(t *testing.T) {
 		}
 	}
 	if lost := slices.Sorted(maps.Keys(draft.Own)); len(lost) != 3 {
-		t.Fatalf("the repair has made the lost values %v", lost)
+		t.Fatalf("the repair has made the lost values %v, want three", lost)
 	}
 	if _, err := typ.Create(draft); err != nil {
 		t.Error(err)

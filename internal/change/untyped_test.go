@@ -77,7 +77,7 @@ func TestClaimsWhileTyped(t *testing.T) {
 		}
 	}
 	if got := fmt.Sprint(building.Typed, building.SettledRivals("ext"), building.SettledRivals("email")); got != "[email] [ext] [email]" {
-		t.Errorf("typed, and compared by a check: %s", got)
+		t.Errorf("typed fields, and those compared by a check: got %s, want [email] [ext] [email]", got)
 	}
 }
 
@@ -86,10 +86,10 @@ func TestUniqueTexts(t *testing.T) {
 	typ := untypedType(t)
 	texts := func(pairs ...string) []string { return typ.UniqueTexts(record(pairs...).Fields) }
 	if got := texts("email", "v", "name", "V", "~also:name:w", "1 - -"); !slices.Equal(got, []string{":v", ":w"}) {
-		t.Errorf("typed values: %q", got)
+		t.Errorf("typed values: got %q, want :v and :w", got)
 	}
 	if got := texts("ext", "v", "key", "v", "~also:ext:w", "1 - -"); !slices.Equal(got, []string{"ext:v", "ext:w", "key:v"}) {
-		t.Errorf("untyped values: %q", got)
+		t.Errorf("untyped values: got %q, want ext:v, ext:w and key:v", got)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestErrorsQuoteNoURL(t *testing.T) {
 		e, err := Open(context.Background(), url, store.Cache{})
 		if err == nil {
 			e.Close()
-			t.Errorf("%q was opened", url)
+			t.Errorf("%q was opened, want an error", url)
 			continue
 		}
 		for _, text := range []string{err.Error(), fmt.Sprintf("%+v %#v", err, err)} {

@@ -132,7 +132,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("%d kills, %d changes, %d refused, %d reads, %d copies", kills, c.changes.Load(), c.refused.Load(), c.reads.Load(), c.backups.Load())
 	// The disk was hardly full if the machine was so busy that few processes ran.
 	if !some() || c.refused.Load() == 0 && kills > 4 {
-		t.Error("want some of each")
+		t.Error("want changes, reads, copies and, after several kills, refused changes")
 	}
 }
 
@@ -159,13 +159,13 @@ func serveForAWhile(ctx context.Context, t *testing.T, path string, disk ...stri
 	}
 	lines := bufio.NewScanner(out)
 	if lines.Scan(); lines.Text() != "serving" {
-		t.Errorf("the process that has the file said %q", lines.Text())
+		t.Errorf("the process that has the file said %q, want serving", lines.Text())
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for lines.Scan() {
-			t.Errorf("the process that has the file said %q", lines.Text())
+			t.Errorf("the process that has the file also said %q, want nothing more", lines.Text())
 		}
 	}()
 	for range 1 + rand.IntN(4) {
@@ -241,7 +241,7 @@ func (c *chaos) increment(ctx context.Context, s *Store, i int) error {
 	case errors.Is(err, ErrUnsaved):
 		c.refused.Add(1)
 		if k.least >= next {
-			c.t.Errorf("%s: %d was read, but refused", c.key(i), next)
+			c.t.Errorf("%s: %d was read, although writing it was refused", c.key(i), next)
 		}
 		k.most = max(k.least, next-1)
 	}

@@ -339,7 +339,7 @@ func TestGrowingFile(t *testing.T) {
 		largest = max(largest, info.Size())
 	}
 	if largest > 40<<20 {
-		t.Errorf("the file grew to %d bytes for 1 MiB of records", largest)
+		t.Errorf("the file grew to %d bytes for 1 MiB of records, want at most 40 MiB", largest)
 	}
 }
 

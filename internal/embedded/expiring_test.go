@@ -120,7 +120,7 @@ func TestFloods(t *testing.T) {
 			}
 			for _, key := range others {
 				if _, found := d.keys.Get(key); !found {
-					t.Errorf("deleted: %s", key)
+					t.Errorf("%s was deleted, want it to stay", key)
 				}
 			}
 		})
@@ -154,7 +154,7 @@ func TestFloodInOneNamespace(t *testing.T) {
 	}
 	for _, key := range append(quiet, last...) {
 		if _, found := d.keys.Get(key); !found {
-			t.Errorf("deleted: %s", key)
+			t.Errorf("%s was deleted, want it to stay", key)
 		}
 	}
 	if got := d.limited[shortToken].len(); got != classLimits[shortToken] {
@@ -162,8 +162,9 @@ func TestFloodInOneNamespace(t *testing.T) {
 	}
 }
 
-// TestGuessesAtAccounts checks that a flood of failed logins evicts the failures at an account and
-// those at an identifier that nobody has in one order, and no other counters of the account.
+// TestGuessesAtAccounts checks that a flood of failed logins evicts the failures at accounts and
+// those at identifiers that nobody has in one common order, and that the other counters of an
+// account stay.
 func TestGuessesAtAccounts(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
 	classLimits[guessCounter] = 100
@@ -184,7 +185,7 @@ func TestGuessesAtAccounts(t *testing.T) {
 		do(t, s.Client(), "HDEL ~/throttle/user/uid/b sn su sa") // withdrawn
 		for i := range 101 {
 			if known, unknown := isCounted("uid/a"), isCounted("nobody/a"); known != (i <= 97) || unknown != (i <= 98) {
-				t.Errorf("after %d others: known %v, unknown %v", i, known, unknown)
+				t.Errorf("after %d others: uid/a is counted: %v, nobody/a: %v; want %v and %v", i, known, unknown, i <= 97, i <= 98)
 			}
 			fail(fmt.Sprintf("nobody/%d", i), 2000+i)
 		}

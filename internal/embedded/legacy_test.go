@@ -203,7 +203,7 @@ func FuzzDecode(f *testing.F) {
 		records, line, err := decode(file)
 		if err != nil {
 			if line < 1 || line > 1+bytes.Count(file, []byte("\n")) {
-				t.Fatalf("line %d of %q", line, file)
+				t.Fatalf("got line %d of %q, want one that the file has", line, file)
 			}
 			return
 		}

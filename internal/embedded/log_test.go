@@ -82,8 +82,8 @@ func readLog(data []byte) (map[string]string, error) {
 // corruptions is the number of damaged files that TestCorruptions reads.
 const corruptions = 20_000
 
-// TestCorruptions damages a file in many ways. The file is refused, or has exactly the same
-// records.
+// TestCorruptions damages a file in many ways. Each damaged file must be refused or yield exactly
+// the same records.
 func TestCorruptions(t *testing.T) {
 	whole, want := closedFile(t)
 	if got, err := readLog(whole); err != nil || !reflect.DeepEqual(got, want) {
@@ -106,7 +106,7 @@ func TestCorruptions(t *testing.T) {
 		}
 	}
 	if refused < n/2 {
-		t.Errorf("%d of %d damaged files were refused, want more", refused, n)
+		t.Errorf("%d of %d damaged files were refused, want at least half", refused, n)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestMovedFrames(t *testing.T) {
 		frames, rest = append(frames, rest[:n]), rest[n:]
 	}
 	if len(frames) < 20 {
-		t.Fatalf("%d frames, want more", len(frames))
+		t.Fatalf("got %d frames, want at least 20", len(frames))
 	}
 	for i := 1; i < len(frames)-1; i++ {
 		without := append(append([][]byte{}, frames[:i]...), frames[i+1:]...)
@@ -242,7 +242,7 @@ func TestTornSlot(t *testing.T) {
 		damaged := bytes.Clone(whole)
 		copy(damaged[at:], "0123456789")
 		if got, err := readLog(damaged); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("slot at %d: %v", at, err)
+			t.Errorf("the slot at %d: got %v, %v; want all records", at, got, err)
 		}
 		copy(damaged[slotAt[0]:], "0123456789")
 		copy(damaged[slotAt[1]:], "0123456789")
@@ -305,7 +305,7 @@ func TestJournalMakesTheSameRecords(t *testing.T) {
 		size := 0
 		s.engine.data.keys.Scan(func(key string, o *object) bool {
 			if size += o.size; o.size < 0 {
-				t.Fatalf("%s has the size %d", key, o.size)
+				t.Fatalf("%s has the size %d, want at least 0", key, o.size)
 			}
 			return true
 		})
@@ -343,7 +343,7 @@ func FuzzOpenLog(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { _, _ = readLog(data) })
 }
 
-// FuzzApply checks the same for changes whose checksum is right.
+// FuzzApply checks that apply does not panic for any changes, since their checksum may be right.
 func FuzzApply(f *testing.F) {
 	var j journal
 	j.add(opField, "h", "f", "v")

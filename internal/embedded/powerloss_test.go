@@ -27,7 +27,7 @@ type inode struct {
 	// dirty holds the versions of each sector that was written since the last sync. Any of them may
 	// be on the disk, or none.
 	dirty map[int][][]byte
-	sizes []int // since the last sync
+	sizes []int // the sizes of the file since the last sync
 }
 
 func (f *inode) sector(data []byte, i int) []byte {
@@ -121,7 +121,7 @@ type lossDisk struct {
 	lossy  bool // syncs fail at times, but not twice in a row
 	failed bool // the last sync failed
 
-	steps       int // before the end
+	steps       int // how many are left before the end
 	kill        bool
 	ended       bool
 	left        map[string][]byte    // by a power failure

@@ -72,7 +72,7 @@ func TestServed(t *testing.T) {
 	}
 	again, err := Open(ctx, path) // the socket is gone, and the lock is free
 	if err != nil || again.Client().Exists(ctx, "a", "n", "c").Val() != 3 {
-		t.Errorf("opened again: %v", err)
+		t.Errorf("opened again: got %v, want the records a, n and c", err)
 	}
 	again.Close()
 }
@@ -118,7 +118,7 @@ func TestServedOnce(t *testing.T) {
 	third := open(t, path)
 	do(t, third.Client(), "SET k v")
 	if got := s.Client().Get(ctx, "k").Val(); got != "v" {
-		t.Errorf("the command reached another store: %q", got)
+		t.Errorf("the store that serves has %q, want v", got)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -237,7 +237,7 @@ func TestLongPipeline(t *testing.T) {
 	}
 	for i := 1; i < len(cmds); i += 2 {
 		if got := cmds[i].(*redis.StringCmd).Val(); got != big {
-			t.Fatalf("answer %d: %d bytes", i, len(got))
+			t.Fatalf("answer %d: got %d bytes, want the %d that were stored", i, len(got), len(big))
 		}
 	}
 }
@@ -261,7 +261,7 @@ func TestNothingListens(t *testing.T) {
 	before := sockets()
 	do(t, open(t, file(t)).Client(), "SET k v")
 	if after := sockets(); after != before {
-		t.Errorf("%d sockets, %d before", after, before)
+		t.Errorf("%d sockets are open, want %d as before", after, before)
 	}
 }
 

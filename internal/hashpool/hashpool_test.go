@@ -99,7 +99,7 @@ func TestNoMoreRunThanWorkers(t *testing.T) {
 					mu.Unlock()
 				})
 				if err != nil {
-					t.Errorf("Do: %v", err)
+					t.Errorf("Do: got %v, want no error", err)
 				}
 			})
 		}
@@ -166,7 +166,7 @@ func TestQueueIsBounded(t *testing.T) {
 				t.Errorf("%d workers, at most %d jobs: %d of %d jobs were refused, want %d", p.workers, p.lanes[General].limit, got, tt.jobs, tt.busy)
 			}
 			if err := p.Do(t.Context(), Caller{}, second); err != nil {
-				t.Errorf("%d workers, at most %d jobs: afterwards: %v", p.workers, p.lanes[General].limit, err)
+				t.Errorf("%d workers, at most %d jobs, afterwards: got %v, want no error", p.workers, p.lanes[General].limit, err)
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func TestNobodyFillsTheQueue(t *testing.T) {
 					for _, c := range others {
 						go func() {
 							if err := p.Do(t.Context(), c, second); err != nil {
-								t.Errorf("%d workers, after a flood from %+v: %+v: %v", workers, one, c, err)
+								t.Errorf("%d workers, after a flood from %+v: the job of %+v: got %v, want no error", workers, one, c, err)
 							}
 						}()
 					}
@@ -200,7 +200,7 @@ func TestNobodyFillsTheQueue(t *testing.T) {
 						t.Errorf("%d workers: %+v got %d jobs done, want %d", workers, one, got, want)
 					}
 					if err := p.Do(t.Context(), one, second); err != nil {
-						t.Errorf("%d workers, afterwards: %+v: %v", workers, one, err)
+						t.Errorf("%d workers, afterwards: the job of %+v: got %v, want no error", workers, one, err)
 					}
 				})
 			}
@@ -223,7 +223,7 @@ func TestActorsLeaveRoom(t *testing.T) {
 				var last sync.WaitGroup
 				last.Go(func() {
 					if err := p.Do(t.Context(), Caller{Lane: lane, Actor: "key:web"}, second); err != nil {
-						t.Errorf("lane %d, after %d greedy actors: %v", lane, actors, err)
+						t.Errorf("lane %d, after %d greedy actors: got %v, want no error", lane, actors, err)
 					}
 				})
 				most := 1000 - count(errs[0](), ErrBusy)
@@ -250,7 +250,7 @@ func TestLanesTakeTurns(t *testing.T) {
 			start := func(lane Lane) {
 				go func() {
 					if err := p.Do(t.Context(), Caller{Lane: lane}, func() { got = append(got, lane == late); second() }); err != nil && lane == late {
-						t.Errorf("lane %d, after a flood in the others: %v", late, err)
+						t.Errorf("lane %d, after a flood in the others: got %v, want no error", late, err)
 					}
 				}()
 				synctest.Wait()
@@ -289,7 +289,7 @@ func TestWaitOfOtherLane(t *testing.T) {
 			flood(t, p, 1)() // so that the pool knows how long a job takes
 			wait := flood(t, p, 60)
 			if err := p.Do(within(t, tt.deadline), Caller{Lane: Operators}, second); !errors.Is(err, tt.want) {
-				t.Errorf("deadline in %v: %v, want %v", tt.deadline, err, tt.want)
+				t.Errorf("deadline in %v: got %v, want %v", tt.deadline, err, tt.want)
 			}
 			wait()
 		})
@@ -316,7 +316,7 @@ func TestRefusedIfTooLateForDeadline(t *testing.T) {
 			begin := time.Now()
 			err := p.Do(within(t, tt.deadline), Caller{}, second)
 			if !errors.Is(err, tt.want) {
-				t.Errorf("deadline in %v: %v, want %v", tt.deadline, err, tt.want)
+				t.Errorf("deadline in %v: got %v, want %v", tt.deadline, err, tt.want)
 			}
 			if got := time.Since(begin); err != nil && got != 0 {
 				t.Errorf("deadline in %v: refused after %v, want at once", tt.deadline, got)
@@ -338,12 +338,12 @@ func TestAverageForgetsSlowJob(t *testing.T) {
 		_ = p.Do(t.Context(), Caller{}, func() { time.Sleep(time.Hour) })
 		for i := range 100 {
 			if err := p.Do(within(t, 2*time.Second), Caller{}, second); err != nil {
-				t.Fatalf("job %d: %v", i, err)
+				t.Fatalf("job %d: got %v, want no error", i, err)
 			}
 		}
 		wait := flood(t, p, 1)
 		if err := p.Do(within(t, 3*time.Second), Caller{}, second); err != nil {
-			t.Errorf("after another: %v", err)
+			t.Errorf("a job that waits for another one: got %v, want no error", err)
 		}
 		wait()
 	})
@@ -382,7 +382,7 @@ func TestLateJobsAreRefusedAtOnce(t *testing.T) {
 			t.Errorf("jobs were done (0) or refused after %v, want %v", ended, want)
 		}
 		if n := p.counted(); n != 0 {
-			t.Errorf("%d jobs are left", n)
+			t.Errorf("%d jobs are left, want none", n)
 		}
 	})
 }
@@ -429,7 +429,7 @@ func TestBusyMachine(t *testing.T) {
 				t.Errorf("after %d jobs: %d were refused within 2 s, and %d were done; want at least 190 and 12", before, early, done)
 			}
 			if n := p.counted(); n != 0 {
-				t.Errorf("%d jobs are left", n)
+				t.Errorf("%d jobs are left, want none", n)
 			}
 		})
 	}
@@ -443,12 +443,12 @@ func TestSpareJobs(t *testing.T) {
 		defer p.Close()
 		wait := flood(t, p, 1)
 		if err := p.Do(t.Context(), Caller{Spare: true}, second); err != nil {
-			t.Errorf("with a free worker: %v", err)
+			t.Errorf("with a free worker: got %v, want no error", err)
 		}
 		wait()
 		wait = flood(t, p, 2)
 		if err := p.Do(t.Context(), Caller{Spare: true}, second); !errors.Is(err, ErrBusy) {
-			t.Errorf("without a free worker: %v, want ErrBusy", err)
+			t.Errorf("without a free worker: got %v, want ErrBusy", err)
 		}
 		wait()
 	})
@@ -514,13 +514,13 @@ func TestPanicGivesTheWorkerBack(t *testing.T) {
 	func() {
 		defer func() {
 			if got := recover(); got != "job" {
-				t.Errorf("the panic reached the caller as %v", got)
+				t.Errorf("the panic reached the caller as %v, want job", got)
 			}
 		}()
 		_ = p.Do(t.Context(), Caller{}, func() { panic("job") })
 	}()
 	if err := p.Do(t.Context(), Caller{}, func() {}); err != nil {
-		t.Errorf("after a panic: %v", err)
+		t.Errorf("after a panic: got %v, want no error", err)
 	}
 }
 
@@ -540,7 +540,7 @@ func TestGoexitIsNotSuccess(t *testing.T) {
 		t.Error("Do returned although the job did not")
 	}
 	if err := p.Do(t.Context(), Caller{}, func() {}); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("afterwards: got %v, want no error", err)
 	}
 }
 
@@ -600,7 +600,7 @@ func TestFloodLeavesNothing(t *testing.T) {
 			t.Errorf("%d were refused, want %d", got, 5000-54)
 		}
 		if got := p.counted(); got != 0 {
-			t.Errorf("%d jobs are still counted", got)
+			t.Errorf("%d jobs are still counted, want none", got)
 		}
 		p.Close()
 	})
@@ -625,13 +625,13 @@ func TestEveryJobIsAccountedFor(t *testing.T) {
 					c := Caller{Lane(ms % int(laneCount)), fmt.Sprint(ms % 7), fmt.Sprint(ms % 3), fmt.Sprint(ms % 5), ms%2 == 0}
 					err := p.Do(ctx, c, func() { ran++; time.Sleep(time.Duration(ms) * time.Millisecond) })
 					if (err == nil) != (ran == 1) || ran > 1 {
-						t.Errorf("job %d: ran %d times, %v", i, ran, err)
+						t.Errorf("job %d: ran %d times, %v; want once, or an error", i, ran, err)
 					}
 				})
 			}
 			wg.Wait()
 			if got := p.counted(); got != 0 {
-				t.Errorf("%d jobs are still counted", got)
+				t.Errorf("%d jobs are still counted, want none", got)
 			}
 			p.Close()
 		})

@@ -43,10 +43,10 @@ func TestBookmark(t *testing.T) {
 			t.Fatal(err)
 		}
 		if read.cursor != b.cursor {
-			t.Fatalf("cursor %q became %q", b.cursor, read.cursor)
+			t.Fatalf("got the cursor %q, want %q", read.cursor, b.cursor)
 		}
 		if got := read.rest(slices.Clone(batch)); !slices.Equal(got, batch[n:]) {
-			t.Fatalf("rest is %v, want %v", got, batch[n:])
+			t.Fatalf("the rest is %v, want %v", got, batch[n:])
 		}
 	})
 }

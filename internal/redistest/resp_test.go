@@ -56,7 +56,7 @@ func FuzzReadValue(f *testing.F) {
 			}
 			read.Write(value)
 			if !strings.HasPrefix(stream, read.String()) {
-				t.Fatalf("read %q of %q", read.String(), stream)
+				t.Fatalf("read %q, want the beginning of %q", read.String(), stream)
 			}
 		}
 	})

@@ -80,7 +80,7 @@ func TestEndsWithTheTest(t *testing.T) {
 		t.Error("the server is still running")
 	}
 	if _, err := os.Stat(s.dir); err == nil {
-		t.Errorf("%s was left", s.dir)
+		t.Errorf("the directory %s was left", s.dir)
 	}
 }
 

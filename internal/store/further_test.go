@@ -26,7 +26,7 @@ func TestFurther(t *testing.T) {
 }
 
 // TestUnreadableFurther checks that a text that the store never writes counts as unverified and
-// written in its canonical form, and comes last.
+// written in its canonical form.
 func TestUnreadableFurther(t *testing.T) {
 	for _, text := range []string{"", "1", "1 -", "x - -", "1 x -", "1 -7 -", "1 - +x", "01 - -", "1 - - a", "2000000000 - -", "1 07 -"} {
 		f, ok := ParseFurther("~also:email:a", text)
@@ -50,8 +50,9 @@ func TestFurtherWithoutValue(t *testing.T) {
 	}
 }
 
+// TestSetPlaces checks the places of values that are in a new order, or some of which are new.
 func TestSetPlaces(t *testing.T) {
-	for _, tt := range []struct{ places, want []int }{ // 0 is a new value
+	for _, tt := range []struct{ places, want []int }{ // a place of 0 is that of a new value
 		{nil, nil},
 		{[]int{0, 0}, []int{1, 2}},
 		{[]int{1, 2, 0}, []int{1, 2, 3}},
@@ -69,7 +70,7 @@ func TestSetPlaces(t *testing.T) {
 			got = append(got, f.Place)
 		}
 		if !slices.Equal(got, tt.want) {
-			t.Errorf("%v: got %v, want %v", tt.places, got, tt.want)
+			t.Errorf("places %v: got %v, want %v", tt.places, got, tt.want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestClockOf(t *testing.T) {
 		{reported: 0, before: 100, after: 100, want: store.Clock{Ahead: -100 * time.Millisecond}},
 	} {
 		if got := store.ClockOf(at(test.reported), at(test.before), at(test.after)); got != test.want {
-			t.Errorf("%+v: got %+v", test, got)
+			t.Errorf("%+v: got the clock %+v", test, got)
 		}
 	}
 }

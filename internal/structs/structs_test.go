@@ -75,7 +75,7 @@ func FuzzParseTag(f *testing.F) {
 		}
 		written := strings.Split(text, ",")
 		if slices.Sort(written[1:]); tag.Name == "" || !slices.Equal(written, append(parts[:1:1], slices.Sorted(slices.Values(parts[1:]))...)) {
-			t.Errorf("%q is read as %q", text, parts)
+			t.Errorf("%q is read as the name and options %q, want exactly those of the text", text, parts)
 		}
 		again, err := structs.ParseTag(strings.Join(parts, ","))
 		if err != nil || !reflect.DeepEqual(again, tag) {

@@ -621,7 +621,7 @@ func TestSeveralValues(t *testing.T) {
 	v := several{UID: "u", Emails: []string{"a", "b"}}
 	uid, facets, values, bad := p.Facets(reflect.ValueOf(&v).Elem())
 	if uid != "u" || len(facets) != 0 || !reflect.DeepEqual(values, map[string][]string{"email": {"a", "b"}}) || bad != nil {
-		t.Errorf("a new entry has %v, %v, %v", facets, values, bad)
+		t.Errorf("a new entry has the UID %s, the facets %v, the values %v and the error %v; want u, none, a and b, and none", uid, facets, values, bad)
 	}
 	from := typed.Source{Wires: map[string]string{"uid": "u", "email": "a"}, Texts: func(string) []string { return []string{"a", "b"} }}
 	var again several

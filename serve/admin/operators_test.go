@@ -146,8 +146,8 @@ func dumpRecords(t *testing.T, db *userdb.DB) map[string]string {
 	return all
 }
 
-// TestFirst lets several callers make a first operator at the same time, by the link and on the
-// command line. Set-up must make at most one.
+// TestFirst lets several callers make the first operator at the same time, with the set-up link and
+// on the command line. At most one operator may be made with the link.
 func TestFirst(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		token, err := admin.BeginSetup(t.Context(), db)
@@ -295,7 +295,7 @@ func TestDisabledWhileMakingKey(t *testing.T) {
 			})
 			all.Wait()
 			if left, err := keys.All(t.Context()); err != nil || len(left) > 0 {
-				t.Fatalf("keys that nobody found: %+v, %v", left, err)
+				t.Fatalf("got the keys %+v, %v, which the search did not find; want none", left, err)
 			}
 			must(t, operators.Enable(t.Context(), hints.Any("olga")))
 		}

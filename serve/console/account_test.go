@@ -83,8 +83,8 @@ func TestOneDevice(t *testing.T) {
 	}
 }
 
-// TestLinks checks that a link is shown once, leads to the configured address, and is meant for an
-// address that the account has.
+// TestLinks checks that a link is shown once, leads to the configured address, and becomes invalid
+// when the account's mail address changes. Disabled accounts get no links.
 func TestLinks(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
@@ -393,7 +393,7 @@ func TestStrangers(t *testing.T) {
 	wantSignInPage("a disabled operator", d)
 	d.wantText(d.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", goodPassword), "Wrong name or password.")
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
-		t.Errorf("a stranger or another site changed the account: %v, %v", e, err)
+		t.Errorf("without a session, the account was changed: disabled %v, error %v", e.Disabled(), err)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
-		t.Errorf("a stranger or another site changed the account: %v, %v", e, err)
+		t.Errorf("a form of another site changed the account: disabled %v, error %v", e.Disabled(), err)
 	}
 	answer, err := d.client.Get(d.base + "/console/find")
 	must(t, err)
@@ -421,7 +421,7 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// TestGuesses checks that guessing an operator's password is throttled like any other.
+// TestGuesses checks that guesses of an operator's password are throttled.
 func TestGuesses(t *testing.T) {
 	d := open(t, "memory:")
 	v := d.newBrowser()

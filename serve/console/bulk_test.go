@@ -80,7 +80,7 @@ func errorOfEntry(_ userdb.Entry, err error) error { return err }
 
 func errorOf(_ bool, err error) error { return err }
 
-// TestNewsAreGrouped checks that the newest of equal events stands for them.
+// TestNewsAreGrouped checks that equal events in the news are one line with the time of the newest.
 func TestNewsAreGrouped(t *testing.T) {
 	d := open(t, "memory:")
 	_, since, _ := strings.Cut(d.do(http.StatusOK, "/console/history"), `data-since="`)

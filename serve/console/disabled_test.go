@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// startForm sends a form without its last byte, and returns when the console waits for that. finish
-// sends it and returns the response.
+// startForm sends a form except for its last byte, and returns when the console waits for that
+// byte. finish sends the byte and returns the response.
 func (d *testConsole) startForm(path, contentType, text string) (finish func() *http.Response) {
 	d.t.Helper()
 	return d.startRequest(http.MethodPost, path, contentType, text)
@@ -124,7 +124,7 @@ func TestDisabledWhileFormArrives(t *testing.T) {
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		must(t, err)
 		if past := d.history("u1"); e.Disabled() || len(past) != 1 {
-			t.Errorf("the account has changed: %q", past)
+			t.Errorf("the account has the history %q, want only its creation", past)
 		}
 		uploads, err := os.ReadDir(d.console.jobs.folder)
 		must(t, err)
@@ -246,7 +246,7 @@ func TestImportOfUnfinishedDryRun(t *testing.T) {
 	}
 	all, err := d.console.jobs.jobs.All(t.Context())
 	if must(t, err); len(all) != 3 {
-		t.Errorf("an import began: %+v", all)
+		t.Errorf("got the jobs %+v, want only the three dry runs", all)
 	}
 }
 

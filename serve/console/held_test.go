@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestHeldValues shows who holds a value and lets others take it, for an account that was renamed
-// and for one that was deleted. Each release is confirmed.
+// TestHeldValues checks that an operator sees who holds a value, and can release it after a
+// confirmation, whether the holder was renamed or deleted.
 func TestHeldValues(t *testing.T) {
 	sc := testSchema()
 	name := sc.Types["user"].Fields["name"]

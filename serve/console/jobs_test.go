@@ -357,7 +357,7 @@ func TestTooManyJobs(t *testing.T) {
 		want error
 	}{{"Paul", nil}, {"Paul", nil}, {"Paul", errBusy}, {operatorName, nil}, {operatorName, errBusy}, {"Rita", nil}} {
 		if err := begin(tt.by); !errors.Is(err, tt.want) {
-			t.Errorf("a job of %s: %v, want %v", tt.by, err, tt.want)
+			t.Errorf("a job of %s: got %v, want %v", tt.by, err, tt.want)
 		}
 	}
 	d.wantText(d.post(http.StatusTooManyRequests, "/console/check"), "Too many jobs are already running")
@@ -431,8 +431,8 @@ func TestFilesOfDeletedJobs(t *testing.T) {
 	}
 }
 
-// TestManyRefusedLines checks that the file of refused lines has only the first of them, each
-// completely, and that the page says how many it lacks.
+// TestManyRefusedLines checks that the file of refused lines has only the first lines, each
+// complete, and that the page says how many are missing.
 func TestManyRefusedLines(t *testing.T) {
 	defer func(before int64) { maxRejects = before }(maxRejects)
 	maxRejects = 20_000

@@ -78,7 +78,7 @@ func TestRanges(t *testing.T) {
 	list := d.do(http.StatusOK, "/console/types/user")
 	for _, field := range []string{"job", "age", "added", "uid"} {
 		if strings.Contains(list, `value="`+beginsWith+field+`"`) {
-			t.Errorf("the beginning of %s is offered", field)
+			t.Errorf("the list offers to filter by the beginning of %s, which is not an ordered text", field)
 		}
 	}
 	dated := d.do(http.StatusOK, d.filterForm(list, "name", "", "from", "2026-02-11", "to", ""))
@@ -142,8 +142,8 @@ func TestMoreThanSuggestions(t *testing.T) {
 	d.wantNoText(d.do(http.StatusOK, "/console/find?q=smith+8"), "All that begin")
 }
 
-// TestColumnsThatFit checks that a narrow window hides the later of the usual columns, and neither
-// the one by which the list is sorted nor any that was chosen.
+// TestColumnsThatFit checks that a narrow window hides the last of the usual columns, but neither
+// the column by which the list is sorted nor any that was chosen.
 func TestColumnsThatFit(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "job", "cook", "bio", "tall")

@@ -102,8 +102,9 @@ func TestOddColumns(t *testing.T) {
 	}
 }
 
-// TestGuessedColumns checks that of two columns that could become one field, the one that has its
-// name does, and that the page shows nothing of columns that may hold secrets.
+// TestGuessedColumns checks that of two columns that could be mapped to one field, the console
+// chooses the one with the field's name, and that the page shows nothing of columns that may hold
+// secrets.
 func TestGuessedColumns(t *testing.T) {
 	d := open(t, "memory:")
 	page := d.do(http.StatusOK, d.sendFile(http.StatusSeeOther, "x.csv", "E-Mail,email,Kennwort,PIN (alt),my.pw,pinboard\nold@example.com,ann@example.com,geheim,geheim,geheim,yes\n"))
@@ -157,7 +158,7 @@ func TestSecondClick(t *testing.T) {
 }
 
 // TestPendingUploads checks that an upload belongs to one operator, that a later one replaces it,
-// that only a few are kept, and that they are removed when nobody looks at them.
+// that only a few are kept, and that all are removed if nobody looks at them for a while.
 func TestPendingUploads(t *testing.T) {
 	d := open(t, "memory:")
 	left := func() int {
@@ -199,11 +200,11 @@ func TestPendingUploads(t *testing.T) {
 	pending.add(upload{}, key, time.Now().Add(time.Minute))
 	for _, one := range pending.all {
 		if one.job != "" {
-			t.Error("an upload that owns its file made room, not the one whose dry run has begun")
+			t.Error("the upload whose dry run has begun is still there, want it to make room")
 		}
 	}
 	pending.removeExpired(time.Now().Add(pendingFor + 2*time.Minute))
 	if n := left(); n != 0 || len(pending.all) != 0 {
-		t.Errorf("%d files of %d uploads are left", n, len(pending.all))
+		t.Errorf("%d files of %d uploads are left, want none", n, len(pending.all))
 	}
 }

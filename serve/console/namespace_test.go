@@ -122,12 +122,12 @@ func TestWithoutNamespace(t *testing.T) {
 	}
 	for by, sees := range map[string]bool{"": true, "a": false, "ab": false, "a/b": false} {
 		if admin.CanSee(by, "") != sees {
-			t.Errorf("an operator of %q sees what belongs to the root: %v", by, !sees)
+			t.Errorf("an operator of %q sees what belongs to the root: %v, want %v", by, !sees, sees)
 		}
 	}
 	for of, seen := range map[string]bool{"a": true, "a/b": true, "ab": false, "b": false} {
 		if admin.CanSee("a", of) != seen {
-			t.Errorf("an operator of a sees what belongs to %q: %v", of, !seen)
+			t.Errorf("an operator of the namespace a sees what belongs to %q: %v, want %v", of, !seen, seen)
 		}
 	}
 }

@@ -256,8 +256,8 @@ func TestFoldedFilters(t *testing.T) {
 	}
 }
 
-// TestTypeToChoose checks that imports and exports let operators choose a type only if there are
-// several, and that lists name theirs only then.
+// TestTypeToChoose checks that imports and exports let operators choose a type, and that the titles
+// of lists name the type, only if there are several.
 func TestTypeToChoose(t *testing.T) {
 	sc := testSchema()
 	one, several := openSchema(t, "memory:", schema.Schema{Types: map[string]schema.Type{"user": sc.Types["user"]}}, true), openSchema(t, "memory:", schema.Schema{Types: map[string]schema.Type{"staff": sc.Types["user"], "user": sc.Types["user"]}}, true)
@@ -270,16 +270,17 @@ func TestTypeToChoose(t *testing.T) {
 		body := one.do(http.StatusOK, path)
 		one.wantText(body, "The accounts are of the type user.")
 		if strings.Contains(body, `<select id="type"`) {
-			t.Errorf("%s lets choose among one type:\n%s", path, body)
+			t.Errorf("%s lets operators choose a type although there is only one:\n%s", path, body)
 		}
 		if body := several.do(http.StatusOK, path); !strings.Contains(body, `<select id="type"`) {
-			t.Errorf("%s lets nobody choose among two types:\n%s", path, body)
+			t.Errorf("%s lets nobody choose one of two types:\n%s", path, body)
 		}
 	}
 	one.wantText(one.do(http.StatusOK, one.do(http.StatusSeeOther, "/console/export", jobInput, inputValue(one.do(http.StatusOK, "/console/export"), jobInput))), "Export")
 }
 
-// TestNoTags checks that the page of an account without tags shows none, and not a tag called so.
+// TestNoTags checks that the page says that an account has no tags, and does not show this as a
+// tag.
 func TestNoTags(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")

@@ -105,7 +105,7 @@ func TestHistoryOfOneAccount(t *testing.T) {
 	}
 	d.do(http.StatusOK, "/console/history?account=alice&kind=create")
 	if n := d.calls.reset()["Events"]; n > 0 {
-		t.Errorf("the feed was searched %d times for a kind that histories have", n)
+		t.Errorf("the feed was searched %d times for a kind that histories have, want none", n)
 	}
 }
 

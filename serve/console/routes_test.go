@@ -71,7 +71,7 @@ func TestRoutesAskForPassword(t *testing.T) {
 		answer.Body.Close()
 		asks := answer.StatusCode == http.StatusOK && strings.Contains(string(body), "Your own password")
 		if reason, exempt := withoutPassword[route.pattern]; asks == exempt {
-			t.Errorf("%s asks for the password: %v; listed as an exception: %v %s", route.pattern, asks, exempt, reason)
+			t.Errorf("%s asks for the password: %v, and is listed as an exception: %v %s; want exactly one of the two", route.pattern, asks, exempt, reason)
 		}
 	}
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || !e.Disabled() {

@@ -42,8 +42,8 @@ func TestSignInsNotRead(t *testing.T) {
 	d.wantText(d.do(http.StatusOK, html.UnescapeString(older[1])), "A visitor signed in from 192.0.2.1")
 }
 
-// TestUndoIsOwn checks that a page undoes only an action that its operator has just done, and that
-// no later action has replaced, even if its URL names another one.
+// TestUndoIsOwn checks that a page offers to undo only an action that its operator has just done,
+// and that no later action has replaced, even if the URL of the page names another one.
 func TestUndoIsOwn(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
@@ -60,7 +60,7 @@ func TestUndoIsOwn(t *testing.T) {
 	}
 	users, ctx := d.users, t.Context()
 	must(t, users.Disable(ctx, hintOf("u1")))
-	offers(at+"?done=disable&changed=true", false) // somebody else did
+	offers(at+"?done=disable&changed=true", false) // somebody else disabled it
 	offers(d.post(http.StatusSeeOther, at+"/disable"), false)
 	enabled := d.post(http.StatusSeeOther, at+"/enable")
 	offers(enabled, true)
@@ -78,7 +78,7 @@ func TestUndoIsOwn(t *testing.T) {
 	added := d.do(http.StatusSeeOther, at+"/tags", "add", "vip")
 	offers(added, true)
 	offers(at+"?done=tags&removed=vip", false)
-	offers(d.do(http.StatusSeeOther, at+"/tags", "add", "vip"), false) // it was there before
+	offers(d.do(http.StatusSeeOther, at+"/tags", "add", "vip"), false) // the tag was there before
 	offers(d.do(http.StatusSeeOther, at+"/tags", "remove", "other"), false)
 	removed := d.do(http.StatusSeeOther, at+"/tags", "remove", "vip")
 	offers(removed, true)

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// addValues adds values to a field of an account, which nobody verifies.
+// addValues adds unverified values to a field of an account.
 func (d *testConsole) addValues(uid, field string, texts ...string) {
 	d.t.Helper()
 	_, err := d.users.Update(d.t.Context(), hintOf(uid), func(e *userdb.Entry) error {
@@ -32,7 +32,8 @@ func (d *testConsole) emails(uid string) []string {
 	return e.Texts("email")
 }
 
-// values sends a form that changes one value of an account, as the page of the account has it now.
+// values sends a form that changes the values of an account, with the revision that the account's
+// page shows.
 func (d *testConsole) values(want int, at string, form ...string) string {
 	d.t.Helper()
 	rev := inputValue(d.do(http.StatusOK, at), "rev")

@@ -78,7 +78,8 @@ func TestWhyPasskey(t *testing.T) {
 	}
 }
 
-// TestUnprovenNote checks that the page of an account says that nobody has verified its address.
+// TestUnprovenNote checks that the page of an account says that nobody has verified its address,
+// but only if somebody signed up with that address.
 func TestUnprovenNote(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "email", "ann@example.com")

@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A directory sends requests to a Handler, for the users of type user of a store.
+// A directory sends requests to a Handler that manages the users of a site.
 type directory struct {
 	t testing.TB
 	*testdb.Site

@@ -148,7 +148,7 @@ func TestUndated(t *testing.T) {
 					t.Fatalf("page after %d users: got %q, %v; want at least one user", len(all), some, err)
 				}
 				if read := n.Load(); read > int64(count+1) { // one may be the stored schema
-					t.Errorf("page after %d users: read %d entries for a page of %d", len(all), read, count)
+					t.Errorf("page after %d users: read %d entries for a page of %d, want at most %d", len(all), read, count, count+1)
 				}
 				if n := trips.Load(); n > maxRoundTrips {
 					t.Errorf("page of %d after %d users: %d round trips, want at most %d", count, len(all), n, maxRoundTrips)
@@ -156,7 +156,7 @@ func TestUndated(t *testing.T) {
 				all, total = append(all, some...), newTotal
 			}
 			if !slices.Equal(all, want) {
-				t.Errorf("got %d users in pages of %d: %q", len(all), count, all)
+				t.Errorf("got %d users in pages of %d, want %d: %q", len(all), count, len(want), all)
 			}
 			if some, total, err := l.page(t, 1021, 10); len(some) != 0 || total != 1020 || err != nil {
 				t.Errorf("page after the last user: got %q, %d, %v; want no users, 1020", some, total, err)
@@ -242,10 +242,10 @@ func TestPagesAmongWriters(t *testing.T) {
 	}
 	for _, uid := range numbered("u%06d", users) {
 		if times := seen[uid]; times != 1 && !(gone[uid] && times == 0) {
-			t.Errorf("%s was listed %d times", uid, times)
+			t.Errorf("%s was listed %d times, want once, or not at all if it was deleted", uid, times)
 		}
 	}
 	if pages < users/pageSize || len(gone) < 100 {
-		t.Errorf("%d pages, and %d users were deleted", pages, len(gone))
+		t.Errorf("%d pages, and %d users were deleted; want at least %d and 100", pages, len(gone), users/pageSize)
 	}
 }

@@ -41,7 +41,7 @@ func TestUnprovenUser(t *testing.T) {
 			for _, filter := range filters {
 				found := d.must("GET", "/Users?filter="+url.QueryEscape(filter), "")["totalResults"]
 				if (found == 1.0) != isVerified {
-					t.Errorf("%s: %s finds %v users", when, filter, found)
+					t.Errorf("%s: %s finds %v users, want the user to be found: %v", when, filter, found, isVerified)
 				}
 			}
 			for _, path := range []string{"/Users/ann", "/Users"} {
@@ -50,7 +50,7 @@ func TestUnprovenUser(t *testing.T) {
 					t.Fatal(err)
 				}
 				if text := string(body); strings.Contains(text, "ann@x.org") != isVerified || !strings.Contains(text, `"id":"ann"`) || !strings.Contains(text, `"userName"`) {
-					t.Errorf("%s: GET %s returns %s", when, path, text)
+					t.Errorf("%s: GET %s returns %s, want the id, and the address: %v", when, path, text, isVerified)
 				}
 			}
 			d.wantError(http.StatusConflict, uniqueness, "POST", "/Users", `{"userName":"ann@x.org"}`)
@@ -64,7 +64,7 @@ func TestUnprovenUser(t *testing.T) {
 				}
 			}
 			if has, err := users.Tags(hints.UID("ann")).Has(d.Ctx, "head"); err != nil || has != isVerified {
-				t.Errorf("%s: the user has the tag of the group: %v, %v", when, has, err)
+				t.Errorf("%s: the user has the tag of the group: %v, %v; want %v", when, has, err, isVerified)
 			}
 		}
 		check("before", false)

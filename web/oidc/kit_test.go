@@ -50,7 +50,7 @@ type op struct {
 	reads    int                             // of the metadata
 	metadata func(map[string]any)            // changes the metadata
 	token    func(claims, head jsonMap)      // changes an ID token before it is signed
-	forge    func(signed string) string      // changes it afterwards
+	forge    func(signed string) string      // changes the signed ID token
 	tokens   func(http.ResponseWriter) bool  // answers in place of the token endpoint
 	hang     chan struct{}                   // if not nil, answers wait until it is closed
 	info     func(sub string) map[string]any // the answer of the UserInfo endpoint
@@ -362,7 +362,7 @@ func (s *site) create(name string) {
 	must(s.t, err)
 }
 
-// signInBy signs a browser in by password.
+// signInBy signs a browser in with the account's password.
 func (s *site) signInBy(c *http.Client, name string) {
 	s.t.Helper()
 	if status, _, body := s.send(c, "/signin", "identifier", name, "password", goodPassword); status != http.StatusSeeOther {

@@ -39,7 +39,8 @@ func TestLinking(t *testing.T) {
 		if s.links("ada") != 1 || s.links("bob") != 0 {
 			t.Error("a linking of another session changed the account")
 		}
-		// An attempt to link cannot be used to sign in, nor the other way round.
+		// An attempt to link cannot be used to sign in, and an attempt to sign in cannot be used to
+		// link.
 		s.signInBy(ada, "ada")
 		query = p.authorize(s.begin(ada, "op", "link", "1"), "b", "")
 		s.send(ada, "/signout", "x", "")
@@ -188,7 +189,7 @@ func TestRedirects(t *testing.T) {
 	} {
 		status, got, _ := s.through(s.browser(), p, "a", "", "return", to)
 		if status != http.StatusSeeOther || got != want {
-			t.Errorf("return %.40q: %d %s, want %s", to, status, got, want)
+			t.Errorf("return %.40q: got %d %s, want 303 to %s", to, status, got, want)
 		}
 	}
 	// Nothing that a request says decides where the provider sends the visitor.
@@ -224,7 +225,7 @@ func TestMixUp(t *testing.T) {
 	got := 0
 	evil.set(func(p *op) {
 		p.metadata = func(says map[string]any) {
-			// It leads visitors to the honest one.
+			// The evil provider leads visitors to the honest one.
 			says["authorization_endpoint"] = honest.issuer() + "/auth"
 			says["authorization_response_iss_parameter_supported"] = true
 		}
@@ -247,7 +248,7 @@ func TestMixUp(t *testing.T) {
 		q := honest.authorize(s.begin(c, "op2"), "ada", "")
 		change(q)
 		if status, _, _ := s.answer(c, "op2", q); status != http.StatusUnprocessableEntity {
-			t.Errorf("%s: got %d, want an error", what, status)
+			t.Errorf("%s: got %d, want 422", what, status)
 		}
 		s.wantWho(what, c, "")
 	}
@@ -259,7 +260,8 @@ func TestMixUp(t *testing.T) {
 }
 
 // TestHangingProvider checks that a provider that does not answer does not delay visitors who use
-// another one, and that it is not asked again and again.
+// another one, that only a limited number of visitors wait for it, and that it is used once it
+// answers again.
 func TestHangingProvider(t *testing.T) {
 	good, bad := newOP(t), newOP(t)
 	release := make(chan struct{})
@@ -351,8 +353,8 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-// TestMetadata checks that metadata is refused if it would send secrets anywhere but to a server
-// with TLS, or if it belongs to another issuer.
+// TestMetadata checks that metadata is refused if it is incomplete or too large, if it belongs to
+// another issuer, or if it would send secrets anywhere but to a server with TLS.
 func TestMetadata(t *testing.T) {
 	for what, change := range map[string]func(map[string]any){
 		"another issuer":            func(says map[string]any) { says["issuer"] = "https://example.com" },
@@ -368,13 +370,13 @@ func TestMetadata(t *testing.T) {
 		p.metadata = change
 		s := newSite(t, "memory:", nil, p)
 		if status, _, _ := s.send(s.browser(), "/signin/with/op", "x", ""); status != http.StatusServiceUnavailable {
-			t.Errorf("%s: got %d, want an error", what, status)
+			t.Errorf("%s: got %d, want 503", what, status)
 		}
 	}
 }
 
-// TestClockApart checks that a process whose clock is an hour off the store's neither lets somebody
-// link who was verified too long ago, nor refuses somebody who was verified just now.
+// TestClockApart checks that a process whose clock is an hour off the store's does not let somebody
+// link who was verified too long ago, and does not refuse somebody who was verified just now.
 func TestClockApart(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
 		p := newOP(t)

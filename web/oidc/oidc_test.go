@@ -93,8 +93,8 @@ func TestSignIn(t *testing.T) {
 	})
 }
 
-// TestSecondFactor checks that a provider takes the first step only, whatever acr and amr say, and
-// that an account with a second factor needs level 2 to link.
+// TestSecondFactor checks that a provider takes only the first step of a sign-in, whatever acr and
+// amr say.
 func TestSecondFactor(t *testing.T) {
 	p := newOP(t)
 	p.token = func(claims, _ jsonMap) { claims["acr"], claims["amr"] = "aal3", []string{"mfa", "hwk"} }
@@ -258,8 +258,8 @@ func TestUserInfo(t *testing.T) {
 	}
 }
 
-// TestAnswers checks answers of a provider with which nobody may sign in, each in an attempt that
-// would succeed otherwise.
+// TestAnswers checks what becomes of wrong answers of a provider, each in an attempt that would
+// succeed otherwise.
 func TestAnswers(t *testing.T) {
 	p, other := newOP(t), newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].MaxAge = time.Hour }, p, other)
@@ -355,8 +355,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAttempts checks that an answer counts only in the browser, for the provider and in the time
-// of its attempt, and only once.
+// TestAttempts checks that an answer is accepted only once, and only in the browser of its attempt,
+// from the same provider and in time.
 func TestAttempts(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p, other := newOP(t), newOP(t)
@@ -405,8 +405,7 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestReplay checks that the mark in the store alone is enough to refuse an answer that is used
-// again.
+// TestReplay checks that the mark in the store is enough to refuse an answer that was used already.
 func TestReplay(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)
@@ -440,7 +439,8 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// TestStaySignedIn checks that a sign-in by a provider keeps what the visitor chose where it began.
+// TestStaySignedIn checks that a sign-in through a provider keeps what the visitor chose on the
+// page where it began.
 func TestStaySignedIn(t *testing.T) {
 	p := newOP(t)
 	const brief = time.Hour

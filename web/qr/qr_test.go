@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/web/qr"
 )
 
-// TestSVG draws the SVG and compares it with the modules of the code.
+// TestSVG compares the picture that the SVG draws with the modules of the code.
 func TestSVG(t *testing.T) {
 	const text = "otpauth://totp/Example:ann?secret=ABCDEFGH&issuer=Example"
 	got, err := qr.SVG(text, `a "code" <of> an app`)
@@ -34,7 +34,7 @@ func TestSVG(t *testing.T) {
 		t.Fatal(err)
 	}
 	if svg.Label != `a "code" <of> an app` || svg.ViewBox != fmt.Sprintf("0 0 %d %d", want.Size+8, want.Size+8) {
-		t.Errorf("got the label %q and the box %q", svg.Label, svg.ViewBox)
+		t.Errorf("got the label %q and the box %q, want the given label and a margin of four modules on each side", svg.Label, svg.ViewBox)
 	}
 	black := map[[2]int]bool{}
 	for _, run := range regexp.MustCompile(`M(\d+) (\d+)h(\d+)v1h-\d+z`).FindAllStringSubmatch(svg.Path.D, -1) {

@@ -80,12 +80,13 @@ func (n *network) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// TestContention makes many callers want the same free values, under fields in every order. One of
-// them must get the values, the others must be refused, and none may need more than 16 rounds.
+// TestContention makes many callers create entries with the same free values at the same time, some
+// of them with the values in other fields. One caller must succeed, the others must be refused as
+// duplicates, and none may need more than 16 rounds.
 func TestContention(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		orders []string // of the callers, in turn
+		orders []string // the facets of the first caller, of the second, and so on, repeated
 	}{
 		{"one value, one field", []string{"email=a"}},
 		{"one value, three fields", []string{"email=a", "name=a", "nick=a"}},
@@ -118,7 +119,7 @@ func (n *network) newEngine(g store.Guard) (e *Engine, end func() error) {
 	return e, client.Close
 }
 
-// contend lets callers create entries at the same time, all with the same values.
+// contend lets callers create entries at the same time, each with the facets in one of orders.
 func contend(t *testing.T, callers int, orders []string) {
 	t.Helper()
 	w := newWorld(unchanged)

@@ -13,9 +13,9 @@ import (
 )
 
 // TestInterruptedDelete stops a delete after each of its steps, and then creates the entry again.
-// If the entry is still live, the create must fail. If the delete had ended, it must succeed at
-// once. If records are still to be removed, it must wait until the deleter has certainly died. The
-// new entry must have nothing of the old one.
+// If the entry is still live, the create must fail. If the delete has ended, the create must
+// succeed at once. If records are still to be removed, the create must wait until the deleter has
+// certainly died. The new entry must have nothing of the old one.
 func TestInterruptedDelete(t *testing.T) {
 	const maxSteps = 100
 	for steps, ended := 0, false; !ended; steps++ {

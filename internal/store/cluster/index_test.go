@@ -104,7 +104,7 @@ func TestMembershipsOfChange(t *testing.T) {
 	}
 }
 
-// TestRemove checks that Repair removes garbage, and no record that belongs to an entry.
+// TestRemove checks that Repair removes garbage, but no record that belongs to an entry.
 func TestRemove(t *testing.T) {
 	srk, set, index := "user/email:a/~prk", "user/uid:A/tags", "user/tags:red/~prks"
 	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + someRev, Exists: true}, Owner: "user/uid:A", Field: "email", Value: "a"}

@@ -174,6 +174,8 @@ func (s *simulation) garbage() string {
 	return ""
 }
 
+// checkIndex describes what is left to do at an entry, or names an index of jobs that lacks the
+// entry. It returns "" if there is nothing.
 func (s *simulation) checkIndex(k recordkey.Key, c *cell) string {
 	r := record(k, c)
 	switch {
@@ -216,8 +218,8 @@ const maxFinders = 4
 // uids lists the UIDs that scenarios use.
 var uids = []string{"A", "P", "Q", "R"}
 
-// A lookupAnswer is the answer to a lookup: a UID, or "" for none. It is an error because that is
-// all that a verb can return.
+// A lookupAnswer is the answer to a lookup: a UID, or "" for none. It is an error because
+// verbs return nothing else.
 type lookupAnswer string
 
 func (s lookupAnswer) Error() string { return "shown: " + string(s) }

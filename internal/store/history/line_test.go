@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/history"
 )
 
-// TestLines checks that parsing a line returns the Line that it was built from, as far as the text
-// can hold it.
+// TestLines checks that parsing a line returns the Line that it was built from, except for what a
+// text cannot hold.
 func TestLines(t *testing.T) {
 	long := strings.Repeat("é", 50)
 	for name, c := range map[string]struct{ in, want history.Line }{

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestServerClock checks what a reply of a server says about its time later, and when the server
-// has to be asked again.
+// TestServerClock checks which time a serverClock derives from an earlier reply of the server, and
+// when the server has to be asked again.
 func TestServerClock(t *testing.T) {
 	received, server := time.Now(), time.Unix(1, 0)
 	var c serverClock
@@ -21,7 +21,7 @@ func TestServerClock(t *testing.T) {
 			t.Errorf("after %v the server is asked: %v, want %v", age, r == nil, asks)
 		}
 		if r != nil && !r.at(moment).Equal(server.Add(age)) {
-			t.Errorf("after %v it is %v, want %v", age, r.at(moment), server.Add(age))
+			t.Errorf("after %v the server's time is %v, want %v", age, r.at(moment), server.Add(age))
 		}
 	}
 	for _, step := range []time.Duration{-time.Minute, time.Minute} {

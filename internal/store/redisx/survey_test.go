@@ -71,13 +71,13 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// TestSurveyNames checks that a server found through Sentinels reports its own address, unless that
-// is forbidden.
+// TestSurveyNames checks that a server found through Sentinels reports its own address, unless it
+// denies its user CLIENT INFO.
 func TestSurveyNames(t *testing.T) {
 	server := redistest.Start(t, redistest.Config("user app on nopass ~* +@all -client|info"))
 	s, err := Survey(t.Context(), server.Client(), "", true)
 	if err != nil || s.Name != server.Addr() {
-		t.Errorf("got %q, %v, want %s", s.Name, err, server.Addr())
+		t.Errorf("with the permission: got %q, %v, want %s", s.Name, err, server.Addr())
 	}
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "any"})
 	defer c.Close()

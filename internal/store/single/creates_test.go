@@ -96,8 +96,8 @@ func TestCreateBatch(t *testing.T) {
 	})
 }
 
-// TestCreateBatchCanceled cancels the contexts of callers. Creates that wait are never sent; the
-// outcome of those under way is unknown.
+// TestCreateBatchCanceled cancels the contexts of callers. A create that waits must never be sent,
+// and the outcome of one that is under way must be unknown.
 func TestCreateBatchCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeServer()
@@ -124,8 +124,8 @@ func TestCreateBatchCanceled(t *testing.T) {
 	})
 }
 
-// TestCreateBatchCollision sends two creates of one entry at once. A shared script makes one of
-// them, and leaves the other to a script of its own.
+// TestCreateBatchCollision sends two creates of one entry at once. A shared script must make one of
+// them, and leave the other to a script of its own.
 func TestCreateBatchCollision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeServer()

@@ -72,7 +72,8 @@ var hidingChanges = map[string]func(p fixture) store.Change{
 	"drop":    func(p fixture) store.Change { return p.retagged("u") },
 }
 
-// followUps holds what others do after a process has died while making one of those changes.
+// followUps holds the changes that another process makes after one has died during one of
+// hidingChanges. The second result reports whether the change can be made.
 var followUps = map[string]func(p fixture) (store.Change, bool){
 	"create again": func(p fixture) (store.Change, bool) {
 		return p.draft("u", "anew", []string{"b", "y"}), !p.find("u").Live()

@@ -24,8 +24,8 @@ func (p fixture) prepareTags(set recordkey.Key, mark string) {
 	client.HSet(ctx, set.PRK().String(), store.FieldFill, "rev "+mark+":tags")
 }
 
-// TestFillComesFirst changes tags on behalf of a caller that read the entry before it was copied
-// here. The prepared set must be moved into place before the change is made.
+// TestFillComesFirst changes tags on behalf of a caller that read the entry before it was copied to
+// this server. The prepared set must be moved into place before the change is made.
 func TestFillComesFirst(t *testing.T) {
 	p := newFixture(t, redistest.Shared(t))
 	p.make("u", "n")
@@ -41,12 +41,12 @@ func TestFillComesFirst(t *testing.T) {
 	p.apply(c)
 	p.find("u") // moves into place whatever is still prepared
 	if tags := p.engine.client.SMembers(t.Context(), set.String()).Val(); len(tags) != 0 {
-		t.Errorf("the entry has the tags %q after all were removed", tags)
+		t.Errorf("the entry has the tags %q after all were removed, want none", tags)
 	}
 }
 
-// TestComplete reads entries that were copied here from a cluster before their prepared tags were
-// moved into place. The read must move them and update their indexes (I5, I7).
+// TestComplete reads entries that were copied from a cluster to this server before their prepared
+// tags were moved into place. The read must move the tags and update their indexes (I5, I7).
 func TestComplete(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

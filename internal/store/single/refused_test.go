@@ -25,7 +25,7 @@ import (
 // every write by one command, as if the user had no right to it.
 type refuser struct {
 	mu      sync.Mutex // ApplyAll makes several calls at a time
-	at      int        // from 1
+	at      int        // the number of the write to refuse, from 1
 	command string
 	mutate  func(source string) string
 	report  func(format string, args ...any) // receives what is wrong; if nil, the test fails
@@ -60,6 +60,7 @@ var allScripts = []redisx.Script{
 	onekey.PreserveScript, onekey.RestoreHeldScript, onekey.UnholdScript,
 }
 
+// rewrite puts refusing before the script of a command, unless r has refused its one write.
 func (r *refuser) rewrite(cmd redis.Cmder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +252,7 @@ func noted(c store.Change) store.Change {
 var preparations = map[string]func(p fixture) error{}
 
 type effect struct {
-	uid    string // the entry
+	uid    string // of the entry that the call changes
 	done   func(p fixture) bool
 	silent bool // it leaves no history line
 	writes int  // the least number of writes that its script makes; 0 stands for 2
@@ -348,7 +349,8 @@ func TestRefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestForbidden takes away the right to each command in turn, during all attempts of a method.
+// TestForbidden takes away the right to one command after the other, each during all attempts of a
+// method.
 func TestForbidden(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range refusedCalls {

@@ -37,8 +37,8 @@ func (b *throttleTest) failUntil(account string, end time.Time, origins ...strin
 	return admitted
 }
 
-// TestNoMoreThanAHundredFailures checks the limit for an attacker who has every origin of the
-// owner.
+// TestNoMoreThanAHundredFailures checks that an attacker who can use every origin of the owner
+// fails at most a hundred times in a window.
 func TestNoMoreThanAHundredFailures(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "hundred")

@@ -10,7 +10,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/throttle"
 )
 
-// TestUnreadable checks that Unreadable finds a field exactly if the script rejects the record.
+// TestUnreadable checks that Unreadable finds a field if, and only if, the script rejects the
+// record.
 func TestUnreadable(t *testing.T) {
 	raw, ctx := redistest.Shared(t).Client(), t.Context()
 	const call = "twelve_bytes" + "0" + "1234567890"

@@ -255,7 +255,8 @@ func (w *walk) pass() {
 	w.now = w.now.Add(max(spans[w.r.IntN(len(spans))], 0))
 }
 
-// overlap makes two attempts at the same time, which end in either order and in any way.
+// overlap makes two attempts at the same time. They end in either order, each with or without
+// success.
 func (w *walk) overlap(account, origin string) {
 	_, other := w.pickLogin()
 	origins := [2]string{origin, other}

@@ -111,7 +111,7 @@ func TestManyFiguresOfOneHolder(t *testing.T) {
 		all.Go(func() { ask("d", "running", 0) })
 		all.Wait()
 		if gathered != 0 {
-			t.Errorf("%d figures of other holders were gathered again", gathered)
+			t.Errorf("%d figures of other holders were gathered again, want none", gathered)
 		}
 	})
 }
