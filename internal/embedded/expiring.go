@@ -183,8 +183,8 @@ const windowField = "su"
 var guessFields = []string{"sn", windowField, "sa"}
 
 // countGuesses adds the record at key, which expires at until, to the class guessCounter if it
-// holds failures of strangers, or else removes it. Records whose windows began first are evicted
-// first.
+// holds failures of strangers, or else removes it from that class. Records whose windows began
+// first are evicted first.
 func (d *data) countGuesses(key string, until int64) {
 	d.uncount(guessCounter, key)
 	o, found := d.keys.Get(key)

@@ -312,7 +312,7 @@ func TestDefaultPath(t *testing.T) {
 	}
 	t.Setenv("XDG_DATA_HOME", home)
 	if got, err := DefaultPath(); got != filepath.Join(home, "userdb", "userdb.jsonl") || err != nil {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want userdb/userdb.jsonl under %s", got, err, home)
 	}
 }
 
@@ -328,7 +328,7 @@ func TestDefaultPathWithoutHome(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := dataDir("windows"); err == nil || err.Error() != "LOCALAPPDATA is not set" {
-		t.Errorf("windows: %v", err)
+		t.Errorf("windows: got %v, want LOCALAPPDATA is not set", err)
 	}
 }
 
