@@ -37,11 +37,11 @@ func TestListViolations(t *testing.T) {
 	hashes := map[string]map[string]string{"member/uid:m7-1": {"~isa": "", "~retired": "x", "~held:name:value7-3": "9"}}
 	hashOf := func(key string) map[string]string { return hashes[key] }
 	if found := ListFacts(7, []ListOp{create, drop}, hashOf); len(found) > 0 {
-		t.Errorf("correct records: %q", found)
+		t.Errorf("correct records: found %q, want nothing", found)
 	}
 	delete(hashes["member/uid:m7-1"], "~held:name:value7-3")
 	if found := ListFacts(7, []ListOp{create, drop}, hashOf); len(found) != 1 {
-		t.Errorf("without the hold: %q", found)
+		t.Errorf("without the hold: found %q, want one missing fact", found)
 	}
 }
 
