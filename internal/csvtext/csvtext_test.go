@@ -36,7 +36,7 @@ func TestSplit(t *testing.T) {
 		}
 	}
 	if got, err := Split("a§\"b§c\"", '§', false); err != nil || !slices.Equal(got, []Cell{{"a", false}, {"b§c", true}}) {
-		t.Errorf("with another delimiter: got %v, %v", got, err)
+		t.Errorf("with another delimiter: got %v, %v; want a and b§c, the second in quotes", got, err)
 	}
 }
 
@@ -75,14 +75,14 @@ func FuzzWrite(f *testing.F) {
 		}
 		cells, err := Split(out.String(), ';', false)
 		if err != nil || len(cells) != 2 || cells[0].Text != first || cells[1].Text != second || quote && !cells[0].Quoted {
-			t.Errorf("%q: split into %v, %v", out.String(), cells, err)
+			t.Errorf("%q: split into %v, %v; want %q and %q", out.String(), cells, err, first, second)
 		}
 		r := csv.NewReader(strings.NewReader(out.String()))
 		r.Comma = ';'
 		row, err := r.Read()
 		lf := func(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 		if err != nil || len(row) != 2 || row[0] != lf(first) || row[1] != lf(second) {
-			t.Errorf("%q: read as %q, %v", out.String(), row, err)
+			t.Errorf("%q: read as %q, %v; want %q and %q", out.String(), row, err, lf(first), lf(second))
 		}
 	})
 }

@@ -140,7 +140,7 @@ func TestWrite(t *testing.T) {
 	makers["link"](t, path+".tmp")
 	check(t, Write(path, "new key"))
 	if got, victim := state(path), state(path+".tmp.victim"); got != "600 new key" || victim != "600 precious" {
-		t.Errorf("the file is %s, and the one that a link leads to is %s", got, victim)
+		t.Errorf("the file is %s, and the one that a link leads to is %s; want 600 new key and 600 precious", got, victim)
 	}
 	if err := Write(path, "other"); !errors.Is(err, os.ErrExist) || state(path) != "600 new key" {
 		t.Errorf("again: %v, and the file is %s; want ErrExist and the first text", err, state(path))

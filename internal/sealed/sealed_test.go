@@ -27,10 +27,10 @@ func TestRotation(t *testing.T) {
 	both := newRing(t, keyOf("b"), keyOf("a"))
 	text := a.Seal([]byte("secret"), "ns", "prk")
 	if again := a.Seal([]byte("secret"), "ns", "prk"); again == text || strings.ContainsAny(text, " ,\n") {
-		t.Errorf("sealed as %q and as %q", text, again)
+		t.Errorf("sealed as %q and again as %q; want different texts without spaces, commas and newlines", text, again)
 	}
 	if got, err := both.Open(text, "ns", "prk"); err != nil || string(got) != "secret" {
-		t.Errorf("the second key opens it as %q, error %v", got, err)
+		t.Errorf("the second key: got %q, error %v; want secret", got, err)
 	}
 	if _, err := b.Open(text, "ns", "prk"); !errors.Is(err, sealed.ErrKey) {
 		t.Errorf("another key: got error %v, want ErrKey", err)
@@ -40,22 +40,22 @@ func TestRotation(t *testing.T) {
 	}
 	moved := both.Seal([]byte("secret"), "ns", "prk")
 	if got, err := b.Open(moved, "ns", "prk"); err != nil || !bytes.Equal(got, []byte("secret")) {
-		t.Errorf("after the rotation: got %q, error %v", got, err)
+		t.Errorf("after the rotation: got %q, error %v; want secret", got, err)
 	}
 }
 
-// TestPlaces checks that a text is useless in another place, and that damaged ones are refused.
+// TestPlaces checks that a text cannot be opened in another place, or if it is damaged.
 func TestPlaces(t *testing.T) {
 	r := newRing(t, keyOf("a"))
 	text := r.Seal([]byte("secret"), "ns", "prk")
 	for _, place := range [][]string{nil, {"ns"}, {"nsp", "rk"}, {"ns", "prk", ""}, {"prk", "ns"}} {
 		if got, err := r.Open(text, place...); err == nil {
-			t.Errorf("opened at %q as %q", place, got)
+			t.Errorf("opened at %q as %q, want an error", place, got)
 		}
 	}
 	for _, damaged := range []string{"", ".", text[:len(text)-1], text + "A", text[:17], "x" + text, strings.Replace(text, ".", ".A", 1)} {
 		if got, err := r.Open(damaged, "ns", "prk"); err == nil {
-			t.Errorf("%q was opened as %q", damaged, got)
+			t.Errorf("%q was opened as %q, want an error", damaged, got)
 		}
 	}
 }

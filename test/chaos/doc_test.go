@@ -49,10 +49,11 @@
 //   - Sessions, tokens and invitations: none works after its end. No token or invitation works
 //     twice. None is rejected unless somebody ended it. No session is listed if its start was
 //     refused.
-//   - Lists of identifiers (testdb.ListViolations): nobody gets a value while it is
-//     held for another entry, which gave it up, and no UID is given twice. Clients add values, drop them, put them
-//     first, exchange them, release them, and delete their entries. At the end of each cycle the
-//     raw records must show what was acknowledged: what is held, and which UIDs are retired.
+//   - Lists of identifiers (testdb.ListViolations): nobody gets a value while it is held for
+//     another entry, which gave it up, and no UID is given twice. Clients add values, drop them,
+//     put them first, exchange them, release them, and delete their entries. At the end of each
+//     cycle the raw records must show what was acknowledged: what is held, and which UIDs are
+//     retired.
 //   - Idempotency keys: all requests with the same key make one entry. When all faults are
 //     repaired, both services answer the request, though the clock of one is ahead and that of the
 //     other behind.
