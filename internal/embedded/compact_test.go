@@ -193,9 +193,9 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 type smallDisk struct {
 	osDisk
 	small   atomic.Bool
-	beside  atomic.Pointer[smallFile]
-	begun   chan struct{} // closed at the first write to the copy
-	refused chan struct{} // closed when there is no room for a change
+	beside  atomic.Pointer[smallFile] // the copy, while it exists
+	begun   chan struct{}             // closed at the first write to the copy
+	refused chan struct{}             // closed when there is no room for a change
 	once    sync.Once
 }
 

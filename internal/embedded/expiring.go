@@ -151,7 +151,8 @@ func (o *object) isEntry() bool {
 	return typ != ""
 }
 
-// schedule updates the indexes by time after the expiry of a record has changed. 0 means never.
+// schedule updates due and limited after the time at which the record at key expires has changed. 0
+// means never.
 func (d *data) schedule(key string, from, to int64) {
 	if from == to {
 		return

@@ -241,8 +241,8 @@ func TestFolderAway(t *testing.T) {
 	}
 }
 
-// TestTempFileIsALink checks that an old temporary file, or a link in its place, is removed and not
-// written to.
+// TestTempFileIsALink checks that the store does not write through a link that has the name of its
+// temporary file.
 func TestTempFileIsALink(t *testing.T) {
 	s := open(t, file(t))
 	victim := filepath.Join(t.TempDir(), "victim")
