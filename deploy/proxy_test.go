@@ -22,9 +22,9 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// TestProxy runs nginx in front of two service processes, and in front of a site whose visitors have
-// sessions. No request may fail when one of the processes is told to end, no visitor may claim an
-// account, and no log may hold a query.
+// TestProxy runs nginx in front of two service processes, and in front of a site whose visitors
+// have sessions. No request may fail when one of the processes is told to end, no visitor may claim
+// an account, and no log may hold a query.
 func TestProxy(t *testing.T) {
 	requireProgram(t, "nginx")
 	requireProgram(t, "openssl")

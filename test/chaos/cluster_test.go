@@ -285,7 +285,7 @@ func TestAdoptOrphans(t *testing.T) {
 	// The master must forget the slot first. Otherwise it would tell the other nodes that it still
 	// serves the slot.
 	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.cluster.Nodes) {
-		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // the node may already have forgotten the slot
+		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // the node may have forgotten it
 	}
 	r.adoptOrphans(i)
 	r.waitForAgreement()

@@ -14,11 +14,11 @@
 // # Who takes part
 //
 //   - Six clients. Each is a process: this test binary, started again as TestClient. They call
-//     random methods of the library. They use few accounts, and few values in three fields, so
-//     that they compete for each value. An operation is such a call, and its verb says which
-//     method it calls. Each client writes every question and every answer to a file, with the time
-//     of the machine's monotonic clock; the file outlives the process. The clients share the
-//     secrets of sessions, tokens and invitations, so that several of them use the same secret at the same
+//     random methods of the library. They use few accounts, and few values in three fields, so that
+//     they compete for each value. An operation is such a call, and its verb says which method it
+//     calls. Each client writes every question and every answer to a file, with the time of the
+//     machine's monotonic clock; the file outlives the process. The clients share the secrets of
+//     sessions, tokens and invitations, so that several of them use the same secret at the same
 //     time.
 //   - Two services. Each is a process that answers over HTTP as 'userdb serve' does. Clients send
 //     them requests with an idempotency key. There are only a few keys, and each makes one
