@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes on the account of a
-// visitor, even if the visitor names that header in Connection, and no header in which the visitor
-// names an account. A site that reads headers as variables sees no difference between the
-// spellings.
+// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes on the header with the
+// account of a visitor, even if the visitor names that header in Connection, but no header in which
+// the visitor names an account, however it is spelled. A site that reads headers as variables sees
+// no difference between the spellings.
 func TestCaddy(t *testing.T) {
 	caddy, err := exec.LookPath("caddy")
 	if err != nil {
@@ -82,8 +82,8 @@ func TestCaddy(t *testing.T) {
 	}
 }
 
-// visit requests a page with headers that claim to be from another account. It returns "" if nobody
-// listens.
+// visit requests a page with headers in which the visitor claims another account. It returns "" if
+// nobody listens.
 func visit(t *testing.T, address, path string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+address+path, nil)

@@ -22,8 +22,9 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// TestProxy runs nginx in front of two service processes, one of which ends, and in front of a site
-// whose visitors have sessions.
+// TestProxy runs nginx in front of two service processes, and in front of a site whose visitors
+// have sessions. No request may fail when one of the processes is told to end, no visitor may claim
+// an account, and no log may hold a query.
 func TestProxy(t *testing.T) {
 	requireProgram(t, "nginx")
 	requireProgram(t, "openssl")
@@ -117,7 +118,10 @@ func TestProxy(t *testing.T) {
 // lines are sent unchanged, because an HTTP client would normalize them.
 func checkPaths(t *testing.T, front string) {
 	t.Helper()
-	for _, tt := range []struct{ host, path, want string }{
+	for _, tt := range []struct {
+		host, path string
+		want       string // a status, or part of a page with status 200
+	}{
 		{"app.example.com", "/admin/..%2fsignin", "400"},
 		{"app.example.com", "/admin/%2e%2E/signin", "400"},
 		{"app.example.com", "/admin/../signin", "400"},
@@ -250,7 +254,7 @@ func TestSlowBodies(t *testing.T) {
 			must(t, err)
 			return c
 		}
-		// nginx may read them in any order. The one that it refuses gets an answer.
+		// nginx may read the two requests in any order, and answers only the one that it refuses.
 		answers := make(chan string, 2)
 		for _, c := range []net.Conn{begin(), begin()} {
 			go func() {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# secrets.sh writes redis.acl, and with a random password each, userdb.env and backup.env, beside
-# compose.yaml. It does not overwrite existing files.
+# secrets.sh makes a random password for the service and one for backups, and writes redis.acl,
+# userdb.env and backup.env beside compose.yaml. It does not overwrite existing files.
 set -eu
 cd "$(dirname "$0")"
 for file in redis.acl userdb.env backup.env; do

@@ -69,7 +69,7 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// TestGo runs the program in README and compiles all other Go code.
+// TestGo runs the programs and the tests on the pages, and compiles all other Go code.
 func TestGo(t *testing.T) {
 	imports := "package page\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"encoding/json\"\n\t\"errors\"\n\t\"fmt\"\n\t\"io\"\n\t\"net/http\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
 		"\t\"github.com/coffeenode/userdb/passkey\"\n\t\"github.com/coffeenode/userdb/passkey/pages\"\n\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n\t\"github.com/coffeenode/userdb/web\"\n\t\"github.com/coffeenode/userdb/web/oidc\"\n)\n\n" +
@@ -95,7 +95,7 @@ func TestGo(t *testing.T) {
 		}
 	}
 	if programs == 0 || len(compiled) < 3 {
-		t.Errorf("found only %d programs and %d other blocks of Go", programs, len(compiled))
+		t.Errorf("found only %d programs and %d other blocks of Go, want at least 1 and 3", programs, len(compiled))
 	}
 	// As packages of this module, all blocks are compiled by one command, and none is linked.
 	var overlay struct{ Replace map[string]string }

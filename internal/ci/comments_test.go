@@ -219,7 +219,7 @@ func TestCommentProblems(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := commentProblems(tt.path, tt.text); len(got) != tt.want {
-				t.Errorf("got %q, want %d", got, tt.want)
+				t.Errorf("got %q, want %d problems", got, tt.want)
 			}
 		})
 	}

@@ -59,8 +59,8 @@ func TestModules(t *testing.T) {
 // TestUnusedModulesStayOut checks that programs do not compile modules for features that they do
 // not use. The core, maintain and web must not depend on modules for metrics, tracing or serving
 // HTTP. The command and the service have metrics but must not depend on modules for tracing. Only
-// programs that import web/oidc or passkey may compile their modules. The command, the service and
-// its console import passkey.
+// programs that import web/oidc or passkey may compile the modules of these packages. The command,
+// the service and its console import passkey.
 func TestUnusedModulesStayOut(t *testing.T) {
 	openID := []string{"github.com/coreos/go-oidc/", "github.com/go-jose/", "golang.org/x/oauth2"}
 	passkeys := []string{"github.com/go-webauthn/", "github.com/fxamacker/", "github.com/golang-jwt/", "github.com/google/go-tpm"}

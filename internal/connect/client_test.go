@@ -36,7 +36,7 @@ func TestUse(t *testing.T) {
 			engine, err := Use(tt.client, store.Cache{})
 			if tt.want != "" {
 				if !errors.Is(err, store.ErrUnsuitable) || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("got %v, want %q", err, tt.want)
+					t.Errorf("got %v, want ErrUnsuitable with %q", err, tt.want)
 				}
 				return
 			}

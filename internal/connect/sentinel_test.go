@@ -89,7 +89,7 @@ func TestUnknownMasterOrDatabase(t *testing.T) {
 }
 
 // TestSentinelsDown checks that a store whose Sentinels are down fails after few attempts, and that
-// the error names each of them in one line.
+// the error is one line that names each Sentinel.
 func TestSentinelsDown(t *testing.T) {
 	e, err := Open(t.Context(), "redis+sentinel://127.0.0.1:1?addr=127.0.0.1:2&master_name=m", store.Cache{})
 	if err != nil {

@@ -153,7 +153,7 @@ func TestTLS(t *testing.T) {
 				t.Fatalf("%s, %s: %v", kind, tt.name, err)
 			}
 			if err = e.Ping(t.Context()); (err == nil) != tt.opens {
-				t.Errorf("%s, %s: %v, want success %v", kind, tt.name, err, tt.opens)
+				t.Errorf("%s, %s: got %v, want success: %v", kind, tt.name, err, tt.opens)
 			}
 			e.Close()
 			if warned := len(Warnings(url+tt.query)) > 0; warned != (tt.name == "unverified") {

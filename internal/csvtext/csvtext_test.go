@@ -36,7 +36,7 @@ func TestSplit(t *testing.T) {
 		}
 	}
 	if got, err := Split("a§\"b§c\"", '§', false); err != nil || !slices.Equal(got, []Cell{{"a", false}, {"b§c", true}}) {
-		t.Errorf("with another delimiter: got %v, %v; want a and, in quotes, b§c", got, err)
+		t.Errorf("with another delimiter: got %v, %v; want a and b§c, the second in quotes", got, err)
 	}
 }
 

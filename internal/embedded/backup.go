@@ -156,7 +156,7 @@ func salvage(path, to string) (Salvaged, error) {
 	if err != nil {
 		return s, err
 	}
-	if first < size { // never in a file of JSON lines
+	if first < size { // a file of JSON lines holds no frame
 		s.Lost, err = d.salvage(from, size)
 	} else {
 		s.Lost, err = d.salvageLegacy(io.LimitReader(from, maxFile))

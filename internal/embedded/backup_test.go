@@ -45,12 +45,12 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(to + "2"); !bytes.Equal(got, data) {
-		t.Errorf("the copy of a file of JSON lines is %q, %v", got, err)
+		t.Errorf("the copy of a file of JSON lines is %q, %v; want it unchanged", got, err)
 	}
 }
 
 // TestBackupWhileWriting checks that each copy of a file in use is whole and has every change that
-// was answered before.
+// was answered before the copy was begun.
 func TestBackupWhileWriting(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET n 0")
@@ -82,7 +82,7 @@ func TestBackupWhileWriting(t *testing.T) {
 	all.Wait()
 }
 
-// A shrinkingFile loses its last frame after it was read for the first time.
+// A shrinkingFile loses its last frame after the first read beyond its first page.
 type shrinkingFile struct {
 	memoryFile
 	later memoryFile
@@ -106,7 +106,7 @@ func (f *shrinkingFile) Stat() (os.FileInfo, error) {
 	return f.memoryFile.Stat()
 }
 
-// A growingFile has one more frame than its size says before the first page is read.
+// A growingFile reports its size without its last frame until it is first read.
 type growingFile struct {
 	memoryFile
 	before memoryFile
@@ -146,7 +146,7 @@ func TestCopyOfGrowingFile(t *testing.T) {
 	}
 }
 
-// A shortenedFile is shorter than it was when its size was read.
+// A shortenedFile is shorter than the size that Stat reports.
 type shortenedFile struct {
 	memoryFile
 	size int64

@@ -53,7 +53,7 @@ func TestCloseWritesBulk(t *testing.T) {
 	}
 }
 
-// A beforeHook calls its function before each command, after the hook of the store.
+// A beforeHook calls its function between the hook of the store and each command.
 type beforeHook struct{ before func() }
 
 func (beforeHook) DialHook(next redis.DialHook) redis.DialHook { return next }

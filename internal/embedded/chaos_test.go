@@ -132,7 +132,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("%d kills, %d changes, %d refused, %d reads, %d copies", kills, c.changes.Load(), c.refused.Load(), c.reads.Load(), c.backups.Load())
 	// The disk was hardly full if the machine was so busy that few processes ran.
 	if !some() || c.refused.Load() == 0 && kills > 4 {
-		t.Error("want changes, reads, copies and, after several kills, refused changes")
+		t.Error("too little happened; want at least one change, one read, one copy and, after more than four kills, one refused change")
 	}
 }
 
@@ -165,7 +165,7 @@ func serveForAWhile(ctx context.Context, t *testing.T, path string, disk ...stri
 	go func() {
 		defer close(ended)
 		for lines.Scan() {
-			t.Errorf("the process that has the file also said %q, want nothing more", lines.Text())
+			t.Errorf("the process that has the file said %q, want nothing more", lines.Text())
 		}
 	}()
 	for range 1 + rand.IntN(4) {

@@ -52,7 +52,8 @@ func TestCompactForgets(t *testing.T) {
 	}
 }
 
-// TestCompactForgetsExpired checks that the file contains nothing of expired records.
+// TestCompactForgetsExpired checks that the file contains nothing of expired records after Compact,
+// or after the store is opened again.
 func TestCompactForgetsExpired(t *testing.T) {
 	ctx, forward := testClock(t)
 	for _, when := range []string{"Compact", "start"} {
@@ -170,7 +171,7 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 			do(t, s.Client(), "SET a v", "SET a w")
 			failing.Store(true)
 			if _, err := s.Compact(t.Context()); err == nil {
-				t.Error("no error")
+				t.Error("Compact: got no error, want one")
 			}
 			failing.Store(false)
 			do(t, s.Client(), "SET b v")
@@ -192,9 +193,9 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 type smallDisk struct {
 	osDisk
 	small   atomic.Bool
-	beside  atomic.Pointer[smallFile]
-	begun   chan struct{} // closed at the first write to the copy
-	refused chan struct{} // closed when there is no room for a change
+	beside  atomic.Pointer[smallFile] // the copy, while it exists
+	begun   chan struct{}             // closed at the first write to the copy
+	refused chan struct{}             // closed when there is no room for a change
 	once    sync.Once
 }
 

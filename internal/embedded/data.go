@@ -93,7 +93,8 @@ func (d *data) get(key string) *object {
 func (d *data) expired(o *object) bool { return !d.replaying && o.until != 0 && o.until <= d.now }
 
 // edit returns the record at key, whose value the caller may then change. If there is none, it adds
-// one with the value that fresh returns. A record that exists must have a value of that type.
+// one with the value that fresh returns. A record that exists must have a value of the type that
+// fresh returns.
 func (d *data) edit(key string, fresh func() any) *object {
 	if d.last != nil && d.lastKey == key && !d.expired(d.last) {
 		return d.last

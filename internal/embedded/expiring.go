@@ -151,7 +151,8 @@ func (o *object) isEntry() bool {
 	return typ != ""
 }
 
-// schedule updates the indexes by time after the expiry of a record has changed. 0 means never.
+// schedule updates due and limited after the time at which the record at key expires has changed. 0
+// means never.
 func (d *data) schedule(key string, from, to int64) {
 	if from == to {
 		return
@@ -183,8 +184,8 @@ const windowField = "su"
 var guessFields = []string{"sn", windowField, "sa"}
 
 // countGuesses adds the record at key, which expires at until, to the class guessCounter if it
-// holds failures of strangers, or else removes it. Records whose windows began first are evicted
-// first.
+// holds failures of strangers, or else removes it from that class. Records whose windows began
+// first are evicted first.
 func (d *data) countGuesses(key string, until int64) {
 	d.uncount(guessCounter, key)
 	o, found := d.keys.Get(key)

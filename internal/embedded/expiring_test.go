@@ -162,9 +162,8 @@ func TestFloodInOneNamespace(t *testing.T) {
 	}
 }
 
-// TestGuessesAtAccounts checks that a flood of failed logins evicts the failures at accounts and
-// those at identifiers that nobody has in one common order, and that the other counters of an
-// account stay.
+// TestGuessesAtAccounts checks that a flood of failed logins evicts the oldest failures first, be
+// they at an account or at an unknown identifier, and no other counters of the account.
 func TestGuessesAtAccounts(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
 	classLimits[guessCounter] = 100
@@ -185,7 +184,7 @@ func TestGuessesAtAccounts(t *testing.T) {
 		do(t, s.Client(), "HDEL ~/throttle/user/uid/b sn su sa") // withdrawn
 		for i := range 101 {
 			if known, unknown := isCounted("uid/a"), isCounted("nobody/a"); known != (i <= 97) || unknown != (i <= 98) {
-				t.Errorf("after %d others: uid/a is counted: %v, nobody/a: %v; want %v and %v", i, known, unknown, i <= 97, i <= 98)
+				t.Errorf("after %d others: uid/a counted: %v, nobody/a counted: %v; want %v, %v", i, known, unknown, i <= 97, i <= 98)
 			}
 			fail(fmt.Sprintf("nobody/%d", i), 2000+i)
 		}
@@ -307,7 +306,7 @@ func flood(t *testing.T, s *Store) {
 		"~/visits/*":     5, "~/visits/user/use/*": 2, "~/session/*": 20, "~/throttle/user/uid/*": 20,
 	} {
 		if got := s.Client().Keys(ctx, pattern).Val(); len(got) != want {
-			t.Errorf("%s: %q, want %d", pattern, got, want)
+			t.Errorf("%s: got %q, want %d keys", pattern, got, want)
 		}
 	}
 	if s.path == "" {

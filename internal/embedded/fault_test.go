@@ -35,7 +35,7 @@ func TestFullDisk(t *testing.T) {
 				}
 			}
 			if after, err := os.ReadFile(s.path); string(after) != string(before) {
-				t.Errorf("the file was %q and is %q, %v", before, after, err)
+				t.Errorf("the file was %q and is now %q, %v; want it unchanged", before, after, err)
 			}
 			if got := s.Client().Keys(t.Context(), "*").Val(); !reflect.DeepEqual(got, []string{"old"}) {
 				t.Errorf("the keys in memory are %q, want only old", got)
@@ -241,8 +241,8 @@ func TestFolderAway(t *testing.T) {
 	}
 }
 
-// TestTempFileIsALink checks that an old temporary file, or a link in its place, is removed and not
-// written to.
+// TestTempFileIsALink checks that the store does not write through a link that has the name of its
+// temporary file.
 func TestTempFileIsALink(t *testing.T) {
 	s := open(t, file(t))
 	victim := filepath.Join(t.TempDir(), "victim")

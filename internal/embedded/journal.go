@@ -209,7 +209,7 @@ func number(text string) uint64 {
 	return binary.BigEndian.Uint64([]byte(text))
 }
 
-// maxChunk is the size in bytes at which records calls its function.
+// maxChunk is the size in bytes at which root.records writes a piece.
 const maxChunk = 64 << 10
 
 // records calls write with the changes that create all records, in pieces of about maxChunk bytes.

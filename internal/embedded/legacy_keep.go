@@ -33,7 +33,7 @@ func (s *Store) keepLegacy() error {
 	temp := old + ".tmp"
 	_, err := os.Lstat(old)
 	switch {
-	case err == nil && s.isKept(old): // a process was killed after it did this
+	case err == nil && s.isKept(old): // kept by a process that was then killed
 		return s.disk.syncDir(filepath.Dir(old))
 	case err == nil:
 		return fmt.Errorf("the file %s cannot be kept as %s: there is another file of that name; move it away", s.path, old)

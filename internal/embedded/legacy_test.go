@@ -144,7 +144,7 @@ func TestDecodeFindsMovedLines(t *testing.T) {
 	}
 	lines[1], lines[2] = lines[2], lines[1]
 	if _, line, err := decode(bytes.Join(lines, nil)); err == nil || line != 2 {
-		t.Errorf("lines 2 and 3 swapped: line %d, error %v", line, err)
+		t.Errorf("lines 2 and 3 swapped: line %d, error %v; want an error at line 2", line, err)
 	}
 }
 
@@ -203,7 +203,7 @@ func FuzzDecode(f *testing.F) {
 		records, line, err := decode(file)
 		if err != nil {
 			if line < 1 || line > 1+bytes.Count(file, []byte("\n")) {
-				t.Fatalf("got line %d of %q, want one that the file has", line, file)
+				t.Fatalf("got an error at line %d of %q, which has no such line", line, file)
 			}
 			return
 		}

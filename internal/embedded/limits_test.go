@@ -31,7 +31,7 @@ func TestLimitsAsRedis(t *testing.T) {
 			words = append(words, word)
 		}
 		got, want := showReply("", ours.Do(t.Context(), words...)), showReply("", real.Do(t.Context(), words...))
-		if none := strings.Contains(line, "COUNT"); none && strings.Contains(want, "nil") {
+		if strings.Contains(line, "COUNT") && strings.Contains(want, "nil") {
 			want = "[]" // Redis then replies nil, which clients read as an empty list
 		}
 		if got != want {
@@ -43,8 +43,8 @@ func TestLimitsAsRedis(t *testing.T) {
 	}
 }
 
-// TestSocketPackets sends what our own clients never send: several commands at once, and a command
-// that names a call of the serving process.
+// TestSocketPackets sends what our own clients never send: COMPACT together with other commands,
+// and a command that names a call of the serving process.
 func TestSocketPackets(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "f"))
 	do(t, s.Client(), "SET k v")
@@ -85,7 +85,7 @@ func TestSocketPackets(t *testing.T) {
 	name := tagMark + "x\x00SET"
 	send(fmt.Sprintf("*3\r\n$%d\r\n%s\r\n$1\r\na\r\n$1\r\nv\r\n", len(name), name))
 	if got := lines(1); !strings.HasPrefix(got[0], "-ERR unknown command") || call.span != nil {
-		t.Errorf("got %q, want that the command is unknown", got)
+		t.Errorf("got %q, want an error for an unknown command", got)
 	}
 }
 

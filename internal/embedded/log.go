@@ -164,8 +164,8 @@ func (l *logFile) clearTorn() error {
 	return err
 }
 
-// writeSlot records the durable length of the file in one of the two slots. If that part of the
-// file is later missing or invalid, the file is damaged; only data after it may be a torn write.
+// writeSlot records the durable length of the file in one of the two slots. If anything before that
+// length is later missing or invalid, the file is damaged; only data after it may be a torn write.
 func (l *logFile) writeSlot() error {
 	slot := make([]byte, slotSize)
 	binary.LittleEndian.PutUint64(slot, l.seq)

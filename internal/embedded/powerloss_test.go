@@ -27,7 +27,7 @@ type inode struct {
 	// dirty holds the versions of each sector that was written since the last sync. Any of them may
 	// be on the disk, or none.
 	dirty map[int][][]byte
-	sizes []int // the sizes of the file since the last sync
+	sizes []int // of the file since the last sync
 }
 
 func (f *inode) sector(data []byte, i int) []byte {

@@ -312,7 +312,7 @@ func TestDefaultPath(t *testing.T) {
 	}
 	t.Setenv("XDG_DATA_HOME", home)
 	if got, err := DefaultPath(); got != filepath.Join(home, "userdb", "userdb.jsonl") || err != nil {
-		t.Errorf("got %q, %v; want a file below %s", got, err, home)
+		t.Errorf("got %q, %v; want userdb/userdb.jsonl under %s", got, err, home)
 	}
 }
 

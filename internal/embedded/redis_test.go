@@ -159,7 +159,7 @@ func compareWithRedis(t *rapid.T, real, ours *redis.Client, shapes []string) {
 	}
 }
 
-// TestScriptValues compares how values pass into scripts and out of them.
+// TestScriptValues compares with a real server how values pass into scripts and out of them.
 func TestScriptValues(t *testing.T) {
 	real, ours := redistest.Start(t).Client(), open(t, "").Client()
 	for _, script := range []string{

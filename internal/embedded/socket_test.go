@@ -72,7 +72,7 @@ func TestServed(t *testing.T) {
 	}
 	again, err := Open(ctx, path) // the socket is gone, and the lock is free
 	if err != nil || again.Client().Exists(ctx, "a", "n", "c").Val() != 3 {
-		t.Errorf("opened again: got %v, want the records a, n and c", err)
+		t.Errorf("opened again: %v, or a record is missing; want a, n and c", err)
 	}
 	again.Close()
 }
@@ -113,7 +113,7 @@ func TestServedOnce(t *testing.T) {
 	}
 	second := open(t, path)
 	if _, err := second.Serve(); !errors.Is(err, ErrServed) {
-		t.Fatal(err)
+		t.Fatalf("got %v, want ErrServed", err)
 	}
 	third := open(t, path)
 	do(t, third.Client(), "SET k v")

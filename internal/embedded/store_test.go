@@ -123,7 +123,7 @@ func TestEveryTypeSurvives(t *testing.T) {
 	do(t, s.Client(), "SET s v", "HSET h f v", "RPUSH l b a b", "SADD set b a", "ZADD z 1.5 m -inf n", "SET gone 1", "DEL gone", "PEXPIREAT h 4000000000123")
 	want := dump(s.engine.data.root)
 	if len(want) != 5 || !strings.HasSuffix(want["h"], " 4000000000123") {
-		t.Fatalf("in memory: %v", want)
+		t.Fatalf("in memory: %v; want 5 records, and h with its expiry time", want)
 	}
 	if got := onDisk(t, path); !reflect.DeepEqual(got, want) {
 		t.Fatalf("before Close: got %+v, want %+v", got, want)
@@ -220,8 +220,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestLongPipeline checks a pipeline with 40 MB of answers. A client sends all of a pipeline before
-// it reads an answer, so both directions must buffer that much.
+// TestLongPipeline checks a pipeline with 20 MB of commands and 20 MB of answers. A client sends
+// all of a pipeline before it reads an answer, so the connection must buffer all commands.
 func TestLongPipeline(t *testing.T) {
 	s := open(t, "")
 	big := strings.Repeat("x", 2000)
@@ -233,11 +233,11 @@ func TestLongPipeline(t *testing.T) {
 		return nil
 	})
 	if err != nil || len(cmds) != 20_000 {
-		t.Fatalf("%d answers, error %v", len(cmds), err)
+		t.Fatalf("got %d answers, error %v; want 20000 and no error", len(cmds), err)
 	}
 	for i := 1; i < len(cmds); i += 2 {
 		if got := cmds[i].(*redis.StringCmd).Val(); got != big {
-			t.Fatalf("answer %d: got %d bytes, want the %d that were stored", i, len(got), len(big))
+			t.Fatalf("answer %d: got %d bytes, want %d", i, len(got), len(big))
 		}
 	}
 }
@@ -261,7 +261,7 @@ func TestNothingListens(t *testing.T) {
 	before := sockets()
 	do(t, open(t, file(t)).Client(), "SET k v")
 	if after := sockets(); after != before {
-		t.Errorf("%d sockets are open, want %d as before", after, before)
+		t.Errorf("got %d sockets, want %d as before", after, before)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestScans(t *testing.T) {
 		for after, more := "", true; more; more = after != "" {
 			page, err := c.Do(ctx, command, subject, after, 20).StringSlice()
 			if err != nil || len(page) > 21 {
-				t.Fatalf("%s: %d texts, %v", command, len(page), err)
+				t.Fatalf("%s: got %d texts, %v; want at most 21 and no error", command, len(page), err)
 			}
 			for _, text := range page[1:] {
 				seen[text]++
@@ -116,7 +116,7 @@ func TestScans(t *testing.T) {
 			}
 		}
 		if steps > 20 {
-			t.Errorf("%s took %d steps, want about 15", command, steps)
+			t.Errorf("%s took %d steps, want at most 20", command, steps)
 		}
 	}
 }

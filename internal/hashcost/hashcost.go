@@ -1,8 +1,8 @@
 // Package hashcost makes password hashes cheap in tests: every hash in this module's own tests, and
 // single hashers in the tests of other modules through package userdbtest. Only this module can
 // import it, and the only way to turn it on for all hashes is to pass Cheap something that runs
-// tests, so no program makes its hashes cheap by accident. The command userdb tour also lowers the
-// cost of its own hasher.
+// tests, so no program makes its hashes cheap by accident. 'userdb tour' also lowers the cost of
+// its own hasher.
 package hashcost
 
 import "sync/atomic"

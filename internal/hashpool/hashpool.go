@@ -133,9 +133,9 @@ func (l *lane) add(c Caller, n int) {
 	l.accounts.add(c.Account, n)
 }
 
-// isFull reports whether a caller gets no further place. An actor has at most as many places as are
-// free, so that there is always room for another actor. share limits the places of an origin and of
-// an account.
+// isFull reports whether a caller cannot get another place. An actor has at most as many places as
+// are free, so that there is always room for another actor. share limits the places of an origin
+// and of an account.
 func (l *lane) isFull(c Caller, share int) bool {
 	free := l.limit - l.jobs
 	return free <= l.actors[c.Actor] || share <= l.origins[c.Origin] || share <= l.accounts[c.Account]

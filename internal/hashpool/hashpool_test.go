@@ -343,7 +343,7 @@ func TestAverageForgetsSlowJob(t *testing.T) {
 		}
 		wait := flood(t, p, 1)
 		if err := p.Do(within(t, 3*time.Second), Caller{}, second); err != nil {
-			t.Errorf("a job that waits for another one: got %v, want no error", err)
+			t.Errorf("while another job runs: %v", err)
 		}
 		wait()
 	})
@@ -454,7 +454,8 @@ func TestSpareJobs(t *testing.T) {
 	})
 }
 
-// TestDeadlineInQueue has jobs become slower, so that a deadline passes while a job waits.
+// TestDeadlineInQueue has jobs become slower, so that a deadline passes while a job waits. The
+// error must match both ErrBusy and DeadlineExceeded.
 func TestDeadlineInQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
@@ -464,7 +465,7 @@ func TestDeadlineInQueue(t *testing.T) {
 		synctest.Wait()
 		err := p.Do(within(t, 5*time.Second), Caller{}, second)
 		if !errors.Is(err, ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v, want ErrBusy and DeadlineExceeded", err)
+			t.Errorf("got %v, want ErrBusy and DeadlineExceeded", err)
 		}
 	})
 }
@@ -625,7 +626,7 @@ func TestEveryJobIsAccountedFor(t *testing.T) {
 					c := Caller{Lane(ms % int(laneCount)), fmt.Sprint(ms % 7), fmt.Sprint(ms % 3), fmt.Sprint(ms % 5), ms%2 == 0}
 					err := p.Do(ctx, c, func() { ran++; time.Sleep(time.Duration(ms) * time.Millisecond) })
 					if (err == nil) != (ran == 1) || ran > 1 {
-						t.Errorf("job %d: ran %d times, %v; want once, or an error", i, ran, err)
+						t.Errorf("job %d: ran %d times, error %v; want once and no error, or never and an error", i, ran, err)
 					}
 				})
 			}

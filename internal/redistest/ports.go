@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// These ports are below those that systems use for outgoing connections, and low enough for a
-// cluster's bus port, which is 10,000 above.
+// Servers have ports from firstPort to lastPort. These are below the ports that systems use for
+// outgoing connections, and low enough for the port of a cluster's bus, which is busOffset above.
 const (
 	firstPort = 12_000
 	lastPort  = 21_999

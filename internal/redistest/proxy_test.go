@@ -53,8 +53,8 @@ func TestProxyCuts(t *testing.T) {
 	tests := []struct {
 		name   string
 		cut    func(*Proxy)
-		failed []int // indexes of the commands INCR a, INCR b, INCR a, INCR b
-		done   string
+		failed []int  // indexes of the failed ones of the commands INCR a, INCR b, INCR a, INCR b
+		done   string // the values of a and b afterwards
 		cuts   int
 	}{
 		{"no cuts", (*Proxy).Pass, nil, "2 2", 0},
@@ -87,7 +87,7 @@ func TestProxyCuts(t *testing.T) {
 	}
 }
 
-// TestProxyCutsInPipeline checks that the replies before the cut one arrive.
+// TestProxyCutsInPipeline checks that the replies before the one that is cut arrive.
 func TestProxyCutsInPipeline(t *testing.T) {
 	s := Shared(t)
 	p := NewProxy(t, s)
@@ -104,7 +104,7 @@ func TestProxyCutsInPipeline(t *testing.T) {
 		t.Errorf("got %q, %v; want the replies to SELECT and to the first SET only", got, err)
 	}
 	if n := s.Client().Exists(t.Context(), "third").Val(); n != 1 {
-		t.Error("the third command did not run")
+		t.Error("SET third did not run")
 	}
 }
 

@@ -27,10 +27,10 @@ func TestRotation(t *testing.T) {
 	both := newRing(t, keyOf("b"), keyOf("a"))
 	text := a.Seal([]byte("secret"), "ns", "prk")
 	if again := a.Seal([]byte("secret"), "ns", "prk"); again == text || strings.ContainsAny(text, " ,\n") {
-		t.Errorf("sealed as %q and as %q, want two different texts without spaces, commas and newlines", text, again)
+		t.Errorf("sealed as %q and again as %q; want different texts without spaces, commas and newlines", text, again)
 	}
 	if got, err := both.Open(text, "ns", "prk"); err != nil || string(got) != "secret" {
-		t.Errorf("with the key as the second one: got %q, error %v; want secret", got, err)
+		t.Errorf("the second key: got %q, error %v; want secret", got, err)
 	}
 	if _, err := b.Open(text, "ns", "prk"); !errors.Is(err, sealed.ErrKey) {
 		t.Errorf("another key: got error %v, want ErrKey", err)
@@ -44,7 +44,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestPlaces checks that a text is useless in another place, and that damaged ones are refused.
+// TestPlaces checks that a text cannot be opened in another place, or if it is damaged.
 func TestPlaces(t *testing.T) {
 	r := newRing(t, keyOf("a"))
 	text := r.Seal([]byte("secret"), "ns", "prk")

@@ -79,7 +79,7 @@ func FuzzParseTag(f *testing.F) {
 		}
 		again, err := structs.ParseTag(strings.Join(parts, ","))
 		if err != nil || !reflect.DeepEqual(again, tag) {
-			t.Errorf("%q: %+v, and again %+v, %v", text, tag, again, err)
+			t.Errorf("%q: got %+v, and read again %+v, %v; want the same", text, tag, again, err)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func FuzzLookup(f *testing.F) {
 		want, has := reflect.StructTag(tag).Lookup(structs.Key)
 		switch {
 		case err != nil && !strings.Contains(tag, structs.Key):
-			t.Errorf("%q is refused: %v", tag, err)
+			t.Errorf("%q: got %v, want no error, because the key does not occur", tag, err)
 		case err == nil && (got != want || found != has):
 			t.Errorf("%q: got %q, %t; want %q, %t as in reflect", tag, got, found, want, has)
 		}

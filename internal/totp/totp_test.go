@@ -39,7 +39,7 @@ func TestOathtool(t *testing.T) {
 		}
 		codes := strings.Fields(string(out))
 		if len(codes) != 50 {
-			t.Fatalf("oathtool prints %d codes, want 50", len(codes))
+			t.Fatalf("got %d codes, want 50", len(codes))
 		}
 		for i, want := range codes {
 			if got := totp.Code(secret, totp.Step(at)+int64(i)); got != want {
@@ -94,7 +94,7 @@ func TestURI(t *testing.T) {
 		}
 		q := u.Query()
 		if u.Scheme != "otpauth" || u.Host != "totp" || u.Path != want || q.Get("issuer") != tt[0] || q.Get("secret") != "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ" {
-			t.Errorf("%q: got %v, want a URI for TOTP with the issuer, the account and the secret", tt, u)
+			t.Errorf("%q: got %v, want this issuer, this account and the secret", tt, u)
 		}
 		if strings.Contains(u.RawQuery, "+") {
 			t.Errorf("%q: got the query %s, want spaces as %%20", tt, u.RawQuery)

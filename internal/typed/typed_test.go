@@ -173,20 +173,18 @@ func TestRoundTripLaw(t *testing.T) {
 	})
 }
 
-// TestChangesLaw checks that, after some fields changed, the edits name exactly those fields, and
-// that the edited entry reads back as the struct.
+// TestChangesLaw changes some fields of a struct that was read, and checks that every edit changes
+// a facet, and that the edited entry reads back as the struct.
 func TestChangesLaw(t *testing.T) {
 	p := planOf[everything](t, everySchema(t))
 	rapid.Check(t, func(t *rapid.T) {
 		v, other := anyThing().Draw(t, "v"), anyThing().Draw(t, "other")
 		wires := written(t, p, v)
 		mine := read[everything](t, p, wires)
-		changed := map[string]bool{}
 		to, from := reflect.ValueOf(&mine).Elem(), reflect.ValueOf(&other).Elem()
 		for i := range to.NumField() {
 			if to.Type().Field(i).Name != "inner" && rapid.Bool().Draw(t, "change") {
 				to.Field(i).Set(from.Field(i))
-				changed[to.Type().Field(i).Tag.Get("userdb")] = true
 			}
 		}
 		if mine.inner = v.inner; rapid.Bool().Draw(t, "tree") {
@@ -601,7 +599,7 @@ func TestReadAllocates(t *testing.T) {
 	edit := func(string, *schema.Value) { t.Error("an unchanged struct has a change") }
 	// Only the texts of i64, f64 and at are allocated.
 	if got := testing.AllocsPerRun(100, func() { p.Changes(into, source(wires), edit, nil) }); got > 3 {
-		t.Errorf("%g allocations to find no change, want 3", got)
+		t.Errorf("%g allocations to find no change, want at most 3", got)
 	}
 }
 
@@ -621,7 +619,7 @@ func TestSeveralValues(t *testing.T) {
 	v := several{UID: "u", Emails: []string{"a", "b"}}
 	uid, facets, values, bad := p.Facets(reflect.ValueOf(&v).Elem())
 	if uid != "u" || len(facets) != 0 || !reflect.DeepEqual(values, map[string][]string{"email": {"a", "b"}}) || bad != nil {
-		t.Errorf("a new entry has the UID %s, the facets %v, the values %v and the error %v; want u, none, a and b, and none", uid, facets, values, bad)
+		t.Errorf("a new entry has the UID %q, the facets %v and the values %v, %v; want u, no facets, and a and b", uid, facets, values, bad)
 	}
 	from := typed.Source{Wires: map[string]string{"uid": "u", "email": "a"}, Texts: func(string) []string { return []string{"a", "b"} }}
 	var again several
@@ -635,7 +633,7 @@ func TestSeveralValues(t *testing.T) {
 	bad = change()
 	again.Emails = []string{"b"}
 	if bad = cmp.Or(bad, change()); bad != nil || !reflect.DeepEqual(edits, [][]string{{"b"}}) {
-		t.Errorf("the changes are %q, %v; want one", edits, bad)
+		t.Errorf("the changes are %q, %v; want one, to b", edits, bad)
 	}
 	typ.Fields["email"] = schema.Field{Role: schema.RoleSecondary}
 	if _, err := typed.New(reflect.TypeFor[several](), typ, allowed, reflect.TypeFor[revision]()); err == nil {

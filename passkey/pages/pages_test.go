@@ -313,7 +313,7 @@ func TestPasskeys(t *testing.T) {
 	}
 	must(t, s.flows.Mail.Close(t.Context()))
 	if got := fmt.Sprint(s.mails); got != "[passkey-added passkey-removed]" {
-		t.Errorf("got the mails %s", got)
+		t.Errorf("got the mails %s, want passkey-added and passkey-removed", got)
 	}
 }
 
@@ -370,8 +370,8 @@ func TestPasskeysRefused(t *testing.T) {
 	other.want("an answer to a challenge of ann", 422, "", "/account/security", append(b.answer("add"), "do", "passkey")...)
 }
 
-// TestSeveralPages checks that challenges of one browser do not disturb each other, that it keeps
-// few of them, and that an answer removes its own.
+// TestSeveralPages checks that challenges of one browser do not disturb each other, that the
+// browser keeps only a few of them, and that an answer removes the challenge that it answers.
 func TestSeveralPages(t *testing.T) {
 	s := newSite(t, nil)
 	b := s.browser()
@@ -386,7 +386,7 @@ func TestSeveralPages(t *testing.T) {
 	for range 20 {
 		b.challenge("signin")
 		if names := b.cookies(); len(names) > 6 {
-			t.Fatalf("the browser keeps too many cookies: %q", names)
+			t.Fatalf("the browser keeps the cookies %q, want at most 6", names)
 		}
 	}
 }
@@ -408,7 +408,7 @@ func TestPolicy(t *testing.T) {
 	}
 	status, _, body, header := b.do("/pages/passkey.js")
 	if status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/javascript") || strings.Count(body, "\n") > 80 {
-		t.Errorf("the script: got %d, %s and %d lines", status, header.Get("Content-Type"), strings.Count(body, "\n"))
+		t.Errorf("the script: got %d, %s and %d lines; want 200, text/javascript and at most 80", status, header.Get("Content-Type"), strings.Count(body, "\n"))
 	}
 	for _, purpose := range []string{"", "other"} {
 		b.want("a challenge for nothing", 410, "", "/passkey?for="+purpose, "x", "")

@@ -32,7 +32,7 @@ const clientEnv = "USERDB_CHAOS_CLIENT"
 
 // A config describes a process, which is a client or a service.
 type config struct {
-	Number, Life int // Life is the number of replaced processes with this number
+	Number, Life int // Life counts how often the process with this number was replaced
 	Seed         uint64
 	Kind         string // kind of store
 	Addrs        []string

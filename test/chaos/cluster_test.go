@@ -97,8 +97,8 @@ func (r *run) failover(i int) {
 }
 
 // adoptOrphans gives the master of shard i the slots that a failover left without a master. We saw
-// Redis 7.0 leave such slots. The old master had received a slot shortly before. The new master did
-// not take it over, but counted it as the old master's until that node announced that it was a
+// Redis 7.0 leave a slot that the old master had received shortly before: the new master did not
+// take the slot over, but counted it as the old master's until that node announced that it was a
 // replica. The records of the slot are at the new master, because they were replicated.
 func (r *run) adoptOrphans(i int) {
 	master := r.raw[r.master(i)]
@@ -226,7 +226,7 @@ func (r *run) migrateSlot(m *move) {
 	}
 }
 
-// closeSlot makes the target serve the slot.
+// closeSlot ends a move: the target shard serves the slot from now on.
 func (r *run) closeSlot(m *move) {
 	from, to := r.raw[r.master(m.from)], r.raw[r.master(m.to)]
 	id := r.id(to)
@@ -282,10 +282,10 @@ func TestAdoptOrphans(t *testing.T) {
 	r.must(err)
 	r.must(r.cluster.Client().Set(r.ctx, "k", "v", 0).Err())
 	i := r.shardOf(slot)
-	// The master must forget the slot first, because it would tell the others that it serves the
-	// slot.
+	// The master must forget the slot first. Otherwise it would tell the other nodes that it still
+	// serves the slot.
 	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.cluster.Nodes) {
-		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // the node may already know
+		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // the node may have forgotten it
 	}
 	r.adoptOrphans(i)
 	r.waitForAgreement()

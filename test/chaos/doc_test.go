@@ -14,13 +14,13 @@
 // # Who takes part
 //
 //   - Six clients. Each is a process: this test binary, started again as TestClient. They call
-//     random methods of the library. They use few accounts and few values, so that they compete
-//     for each value, under three fields. An operation is such a call, and its verb says which
-//     method it calls. Each client writes every question and every answer to a file, with the time
-//     of the machine's monotonic clock; the file outlives the process. They share the secrets of
+//     random methods of the library. They use few accounts, and few values in three fields, so that
+//     they compete for each value. An operation is such a call, and its verb says which method it
+//     calls. Each client writes every question and every answer to a file, with the time of the
+//     machine's monotonic clock; the file outlives the process. The clients share the secrets of
 //     sessions, tokens and invitations, so that several of them use the same secret at the same
 //     time.
-//   - Two services. Each is a process that answers over HTTP as userdb serve does. Clients send
+//   - Two services. Each is a process that answers over HTTP as 'userdb serve' does. Clients send
 //     them requests with an idempotency key. There are only a few keys, and each makes one
 //     entry, however often its request is sent.
 //   - A follower in the parent process, which reads the feed all the time.
@@ -49,10 +49,11 @@
 //   - Sessions, tokens and invitations: none works after its end. No token or invitation works
 //     twice. None is rejected unless somebody ended it. No session is listed if its start was
 //     refused.
-//   - Lists of identifiers (testdb.ListViolations): nobody gets a value while another entry that
-//     gave it up holds it, and no UID is given twice. Clients add values, drop them, put them
-//     first, exchange them, release them, and delete their entries. At the end of each cycle the
-//     raw records must show what was acknowledged: what is held, and which UIDs are retired.
+//   - Lists of identifiers (testdb.ListViolations): nobody gets a value while it is held for
+//     another entry, which gave it up, and no UID is given twice. Clients add values, drop them,
+//     put them first, exchange them, release them, and delete their entries. At the end of each
+//     cycle the raw records must show what was acknowledged: what is held, and which UIDs are
+//     retired.
 //   - Idempotency keys: all requests with the same key make one entry. When all faults are
 //     repaired, both services answer the request, though the clock of one is ahead and that of the
 //     other behind.

@@ -30,7 +30,7 @@ type facets [len(fields)]int8
 
 // A question is the first half of an operation: a verb, which names what to do, and its arguments.
 type question struct {
-	Verb     string   `json:"verb"` // one of verbs, or once, swap and the like
+	Verb     string   `json:"verb"` // one of verbs
 	UID      int      `json:"uid"`
 	Facets   facets   `json:"facets"`           // for create; see facets
 	Change   string   `json:"change,omitempty"` // for update: put, drop, move or exchange

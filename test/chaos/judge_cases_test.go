@@ -92,7 +92,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		ops  []op
-		want string // part of the only violations; "" for none
+		want string // part of the text of the violations; "" for no violation
 	}{
 		{"correct answers, one after the other", sequence(create(0, one, "ok"), find(1, "ok", 0, one), remove(0, "ok"), create(1, two, "ok"), find(1, "ok", 1, two)), ""},
 		{"two owners", sequence(create(0, one, "ok"), create(1, two, "ok")), "value 1"},
@@ -207,7 +207,7 @@ func TestLines(t *testing.T) {
 		{"the feed has more lines than a history keeps, but another last line", full, slices.Concat([]eventLine{made}, full[1:], []eventLine{gone}), false},
 	} {
 		if got := feedDifference(tt.history, tt.events); (got == "") != tt.good {
-			t.Errorf("%s: got %q, want no difference: %t", tt.name, got, tt.good)
+			t.Errorf("%s: got the difference %q; want none: %t", tt.name, got, tt.good)
 		}
 	}
 }

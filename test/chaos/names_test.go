@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// chaosSchema returns a schema with three secondary fields with the fold casefold. cost is the
-// bcrypt cost. Clients use different costs, so that a login replaces a hash that another client
+// chaosSchema returns a schema with three secondary fields, whose values are case-folded. cost is
+// the bcrypt cost. Clients use different costs, so that a login replaces a hash that another client
 // wrote.
 func chaosSchema(cost int) schema.Schema {
 	secondary := schema.Field{Role: schema.RoleSecondary}
@@ -43,8 +43,8 @@ func spelling(epoch int, v int8, how int) string {
 // canonical returns the canonical form of a text from spelling.
 func canonical(text string) string { return strings.Join(strings.Fields(strings.ToLower(text)), " ") }
 
-// valueOf returns the value of an epoch for a text: 0 for an empty text, and -1 for a text of no
-// value.
+// valueOf returns the number of the value that a text stands for in an epoch: 0 if the text is
+// empty, and -1 if it stands for no value.
 func valueOf(epoch int, text string) int8 {
 	if text == "" {
 		return 0
@@ -64,8 +64,8 @@ func facetsOf(epoch int, e userdb.Entry) (f facets) {
 	return f
 }
 
-// accountOf returns the number of the account of an epoch that an entry is, or -2 for any other
-// entry.
+// accountOf returns the number of the account that an entry is, or -2 if the entry is not an
+// account of the epoch.
 func accountOf(epoch int, e userdb.Entry) int {
 	uids := make([]string, accounts)
 	for i := range uids {

@@ -69,7 +69,7 @@ var kinds = []string{
 var insideKinds = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
 // texts lists texts that select the commands whose requests or replies are lost. Every call of a
-// script contains evalsha. Only some calls contain the other names.
+// script contains evalsha. Only some calls contain the other texts.
 var (
 	// rareTexts lists the texts that occur in few commands.
 	rareTexts = []string{"session_start", "session_end", "session_end", "issue", "redeem"}

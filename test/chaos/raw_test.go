@@ -138,10 +138,10 @@ func secondary(hash map[string]string, field string) string {
 	return hash[field]
 }
 
-// entryDamage checks the invariants I1, I2 and I3 for one entry, and records in owners which entry
-// has which value. I1: the SRK of each value names the entry. I2: no value has two owners. I3: the
-// entry agrees with its key, and a tombstone has no facets. Before a repair, a tombstone may still
-// have facets if the server refused the rest of a delete.
+// entryDamage checks the invariants I1, I2 and I3 for one entry, and adds the entry to owners as
+// the owner of its values. I1: the SRK of each value names the entry. I2: no value has two owners.
+// I3: the entry agrees with its key, and a tombstone has no facets. Before a repair, a tombstone
+// may still have facets if the server refused the rest of a delete.
 func entryDamage(name string, k key, all map[string]record, owners map[string]string, repaired bool) (found []string) {
 	r := all[name]
 	add := func(format string, args ...any) {

@@ -128,8 +128,8 @@ func commandAt(text []byte) (name string, length int) {
 	return name, length
 }
 
-// TestCompleteLength checks that a file is complete up to the end of its last complete command or
-// transaction.
+// TestCompleteLength checks that completeLength returns the length of a file up to the end of its
+// last complete command or transaction.
 func TestCompleteLength(t *testing.T) {
 	const set, multi, exec = "*2\r\n$3\r\nSET\r\n$1\r\na\r\n", "*1\r\n$5\r\nMULTI\r\n", "*1\r\n$4\r\nEXEC\r\n"
 	for _, tt := range []struct{ whole, rest string }{

@@ -22,8 +22,8 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// A run has two services: processes that answer over HTTP as userdb serve does. The clock of one is
-// an hour ahead, that of the other an hour behind.
+// A run has two services: processes that answer over HTTP as 'userdb serve' does. The clock of one
+// is an hour ahead, that of the other an hour behind.
 const (
 	services     = 2
 	firstService = 101 // number of the first service; the numbers also decide the clocks

@@ -32,8 +32,8 @@ func tagViolations(uid int, ops []op) (violations []string) {
 	return violations
 }
 
-// tagProblem returns the problem of the tags of change among those that reading returned, or "" if
-// there is none.
+// tagProblem returns what the answer of reading shows to be wrong with the tags of change, or "" if
+// nothing is wrong.
 func tagProblem(change, reading op, ops []op) string {
 	wasRead := slices.ContainsFunc(change.Ask.Tags, func(tag string) bool { return slices.Contains(reading.Answer.Tags, tag) })
 	switch change.Answer.What {

@@ -80,7 +80,7 @@ func build(t *testing.T) {
 type process struct {
 	*exec.Cmd
 	first string
-	lines chan string // the lines after that
+	lines chan string // the lines after first
 }
 
 // startProcess starts a process and kills it at the end of the test. pipe returns its standard

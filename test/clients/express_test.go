@@ -126,7 +126,7 @@ func (v *visitor) expect(method, path, form string, status int, texts []string) 
 		}
 	}
 	if a.status != status {
-		v.t.Fatalf("%s %s: %d, want %d: %s", method, path, a.status, status, a.text)
+		v.t.Fatalf("%s %s: got status %d, want %d: %s", method, path, a.status, status, a.text)
 	}
 	if mistake := mistakePattern.FindString(a.text); mistake != "" {
 		v.t.Errorf("%s %s shows %q: %s", method, path, mistake, a.text)
@@ -349,7 +349,7 @@ func TestExpressFactor(t *testing.T) {
 	other.post("/login/code", []string{"totp", code}, 303, "/")
 	other.get("/", 200, "Hello, Bob")
 
-	// Neither is a link to reset the password, nor a code that was used.
+	// A link to reset the password is not enough either, and a code works only once.
 	third := app.visitor()
 	reset(third, password2, "/login")
 	third.get("/", 303, "/login")

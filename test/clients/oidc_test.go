@@ -223,11 +223,11 @@ func TestOpenIDProvider(t *testing.T) {
 	ada := s.visitor()
 	at := ada.atProvider(ada.begin(one, nil), "ada")
 	if status, to, body := ada.send(at, nil); status != http.StatusSeeOther || to != s.url+"/account" {
-		t.Fatalf("signing in: %d %s\n%s", status, to, body)
+		t.Fatalf("signing in: got %d %q, want a redirect to /account\n%s", status, to, body)
 	}
 	ada.wantAccount("a new visitor", "ada@example.org with 1 links")
 	if status, _, _ := ada.send(at, nil); status != http.StatusGone {
-		t.Errorf("reloading the page of the answer: %d", status)
+		t.Errorf("reloading the page of the answer: got status %d, want 410", status)
 	}
 	ada.wantAccount("after reloading", "ada@example.org with 1 links")
 	again := s.visitor()
@@ -238,11 +238,11 @@ func TestOpenIDProvider(t *testing.T) {
 	// to that account to link the new identity.
 	other := s.visitor()
 	if status, body := other.signIn(two, "ada", nil); status != http.StatusUnprocessableEntity || !strings.Contains(body, "sign in first") {
-		t.Errorf("an identity that is not linked: %d\n%s", status, body)
+		t.Errorf("an identity that is not linked: got status %d, want 422 and \"sign in first\"\n%s", status, body)
 	}
 	other.wantAccount("an identity that is not linked", "")
 	if status, body := ada.signIn(two, "ada", url.Values{"link": {"1"}}); status != http.StatusSeeOther {
-		t.Errorf("linking: %d\n%s", status, body)
+		t.Errorf("linking: got status %d, want 303\n%s", status, body)
 	}
 	other.signIn(two, "ada", nil)
 	other.wantAccount("an identity that is linked", "ada@example.org with 2 links")
@@ -250,7 +250,7 @@ func TestOpenIDProvider(t *testing.T) {
 	// Errors.
 	v := s.visitor()
 	if status, body := v.signIn(one, "", nil); status != http.StatusUnprocessableEntity || !strings.Contains(body, "did not sign you in") {
-		t.Errorf("a visitor who aborts: %d\n%s", status, body)
+		t.Errorf("a visitor who aborts: got status %d, want 422 and \"did not sign you in\"\n%s", status, body)
 	}
 	change := func(at string, values ...string) string {
 		u, err := url.Parse(at)
@@ -277,7 +277,7 @@ func TestOpenIDProvider(t *testing.T) {
 	}
 	for what, at := range wrong {
 		if status, _, body := v.send(at, nil); status != http.StatusUnprocessableEntity {
-			t.Errorf("%s: %d\n%s", what, status, body)
+			t.Errorf("%s: got status %d, want 422\n%s", what, status, body)
 		}
 		v.wantAccount(what, "")
 	}
@@ -286,11 +286,11 @@ func TestOpenIDProvider(t *testing.T) {
 	mixed := strings.Replace(v.atProvider(v.begin(one, nil), "ada"), "/with/one/", "/with/two/", 1)
 	v.begin(two, nil)
 	if status, _, _ := v.send(mixed, nil); status != http.StatusGone {
-		t.Errorf("an answer at the other redirect URI: %d", status)
+		t.Errorf("an answer at the other redirect URI: got status %d, want 410", status)
 	}
 	attempt := query(v.begin(two, nil)).Get("state")
 	if status, _, _ := v.send(change(mixed, "state", attempt), nil); status != http.StatusUnprocessableEntity {
-		t.Errorf("an answer at the other redirect URI, with its state: %d", status)
+		t.Errorf("an answer at the other redirect URI, with its state: got status %d, want 422", status)
 	}
 	v.wantAccount("mix-up", "")
 
@@ -305,7 +305,7 @@ func TestOpenIDProvider(t *testing.T) {
 	one.kill()
 	begin := time.Now()
 	if status, _, _ := late.send(at, nil); status != http.StatusServiceUnavailable || time.Since(begin) > 5*time.Second {
-		t.Errorf("a provider that is gone: %d after %v", status, time.Since(begin))
+		t.Errorf("a provider that is gone: got status %d after %v, want 503 within 5s", status, time.Since(begin))
 	}
 	late.signIn(two, "ada", nil)
 	late.wantAccount("the other provider meanwhile", "ada@example.org with 2 links")

@@ -37,7 +37,7 @@ func startWebapp(t *testing.T) (s *openIDSite, mails string) {
 	must(t, os.WriteFile(secret, []byte("secret of the client\n"), 0o600))
 	cmd := exec.Command(program, "--listen", address, "--mail", mails, "--issuer", p.issuer, "--client", "client", "--secret", secret, "--provider", "Example ID")
 	if site := startProcess(t, cmd, cmd.StdoutPipe); site.first != "listening on "+s.url {
-		t.Fatalf("the site printed %q", site.first)
+		t.Fatalf("the site first printed %q, want its address", site.first)
 	}
 	return s, mails
 }
@@ -59,7 +59,7 @@ func TestOpenIDWebapp(t *testing.T) {
 		t.Helper()
 		got, to, body := v.send(at, form)
 		if got != status || !strings.Contains(to+body, text) {
-			t.Fatalf("%s: %d %s, want %d and %q\n%s", at, got, to, status, text, body)
+			t.Fatalf("%s: got %d %s, want %d and %q\n%s", at, got, to, status, text, body)
 		}
 		return body
 	}
@@ -102,7 +102,7 @@ func TestOpenIDWebapp(t *testing.T) {
 	third := s.visitor()
 	silent := third.atProvider(third.begin(p, nil)+"&prompt=none", "ada")
 	if !strings.Contains(silent, "error=login_required") {
-		t.Fatalf("the provider answered %s", silent)
+		t.Fatalf("the provider answered %s, want login_required", silent)
 	}
 	want(third, silent, nil, http.StatusUnprocessableEntity, "did not sign you in")
 	signedOut(third)

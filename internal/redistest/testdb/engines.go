@@ -53,7 +53,7 @@ func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 // because a cluster engine trusts a schema for some seconds after reading it.
 var skipped atomic.Int64
 
-// Skip moves the clocks of all cluster engines that Hurried returns forward by d.
+// Skip advances by d the clocks of all cluster engines that Hurried returns.
 func Skip(d time.Duration) { skipped.Add(int64(d)) }
 
 // Hurried returns a cluster engine that moves its clock forward instead of waiting for writers in

@@ -41,7 +41,7 @@ func TestListViolations(t *testing.T) {
 	}
 	delete(hashes["member/uid:m7-1"], "~held:name:value7-3")
 	if found := ListFacts(7, []ListOp{create, drop}, hashOf); len(found) != 1 {
-		t.Errorf("without the hold: found %q, want one violation", found)
+		t.Errorf("without the hold: found %q, want one missing fact", found)
 	}
 }
 

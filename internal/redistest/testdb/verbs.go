@@ -444,10 +444,10 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 	return all
 }
 
-// CallAll calls all verbs with marked texts on a store with MarkedSchema. In the first round
-// they succeed. In the second round most of them fail, because the entry is gone. Finally it makes
-// some calls that are refused for other reasons. It returns the errors of the first round, and an
-// error if a call that must be refused succeeds.
+// CallAll calls all verbs with marked texts on a store with MarkedSchema. In the first round they
+// succeed. In the second round most of them fail, because the entry is gone. Finally it makes some
+// calls that are refused for other reasons. It returns the errors of the first round, and an error
+// if a call that must be refused succeeds.
 func CallAll(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {
