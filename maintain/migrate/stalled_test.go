@@ -164,7 +164,7 @@ func TestDelayedMembers(t *testing.T) {
 		"sadd": func(set userdb.Set) (int64, error) { return set.Add(s.Ctx, "coffee") },
 		"srem": func(set userdb.Set) (int64, error) { return set.Remove(s.Ctx, "tea") },
 	} {
-		older := testdb.Must(view.Reconfigure(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
+		older := testdb.Must(view.Reconfigure(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.FakeClockEngine(s.Raw) }))
 		user := testdb.Must(older.Type("user"))
 		// This write uses the schema that the process has read before.
 		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil {
