@@ -15,7 +15,7 @@ import (
 func TestDigits(t *testing.T) {
 	const large, larger = "175928847299117063", "12345678901234567890"
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
-		sc := testdb.House()
+		sc := testdb.DefaultSchema()
 		user := sc.Types["user"]
 		user.Fields["n"], user.Fields["j"] = schema.Field{Codec: schema.CodecNumber}, schema.Field{Codec: schema.CodecJSON}
 		sc.Types["user"] = user

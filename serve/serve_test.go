@@ -57,7 +57,7 @@ func (s *safeBuffer) String() string {
 
 // testSchema returns a schema with a field of each role and two types.
 func testSchema() schema.Schema {
-	sc := testdb.House()
+	sc := testdb.DefaultSchema()
 	user := sc.Types["user"]
 	user.Fields["age"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
 	sc.Types["user"] = user

@@ -11,21 +11,21 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Held describes a value that an entry has given up and that no other entry may take yet; see
-// schema.Field.Hold.
-type Held struct {
+// A HeldValue describes a value that an entry has given up and that no other entry may take yet;
+// see schema.Field.Hold.
+type HeldValue struct {
 	UID   string // of the entry, which may have been deleted
 	Field string
 	Value string // in canonical form
 	Until time.Time
 }
 
-// Held returns the values that the entry has given up and that no other entry may take yet, sorted
-// by the time at which they become free.
-func (e Entry) Held() (all []Held) {
+// HeldValues returns the values that the entry has given up and that no other entry may take yet,
+// sorted by the time at which they become free.
+func (e Entry) HeldValues() (all []HeldValue) {
 	for _, h := range store.HeldIn(e.fields) {
 		if h.Until.After(time.Now()) {
-			all = append(all, Held{UID: e.UID(), Field: h.Field, Value: h.Canonical, Until: h.Until})
+			all = append(all, HeldValue{UID: e.UID(), Field: h.Field, Value: h.Canonical, Until: h.Until})
 		}
 	}
 	return all
@@ -33,7 +33,7 @@ func (e Entry) Held() (all []Held) {
 
 // FindHeld returns the held value of a field that matches text. The error is ErrNotFound if the
 // value is not held, for example because an entry has it.
-func (t *Type) FindHeld(ctx context.Context, field, text string) (h Held, err error) {
+func (t *Type) FindHeld(ctx context.Context, field, text string) (h HeldValue, err error) {
 	ctx, v := t.db.begin(ctx, "FindHeld", &err)
 	defer v.end(&err)
 	h, _, _, err = t.current().findHeld(ctx, field, text)
@@ -42,7 +42,7 @@ func (t *Type) FindHeld(ctx context.Context, field, text string) (h Held, err er
 
 // findHeld returns a held value, the entry or the tombstone that holds it, and its SRK as stored.
 // It takes two round trips whether the value is held or not.
-func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r store.Record, stored store.Raw, err error) {
+func (t *Type) findHeld(ctx context.Context, field, text string) (h HeldValue, r store.Record, stored store.Raw, err error) {
 	canonical := t.declared.Schema.Canonical(text)
 	srk, ok := t.declared.SRK(field, canonical)
 	if !slices.Contains(t.declared.Secondary, field) || !ok {
@@ -68,7 +68,7 @@ func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r stor
 	r = store.Record{Key: owner, Fields: hashes[0].Fields}
 	for _, held := range store.HeldIn(r.Fields) {
 		if held.Field == field && held.Canonical == canonical && held.Until.After(t.view.Now()) && !(r.Live() && r.HasValue(field, canonical)) {
-			return Held{UID: owner.Value(), Field: field, Value: canonical, Until: held.Until}, r, raws[0], nil
+			return HeldValue{UID: owner.Value(), Field: field, Value: canonical, Until: held.Until}, r, raws[0], nil
 		}
 	}
 	return h, r, stored, ErrNotFound
@@ -96,7 +96,7 @@ func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
 
 // freeHeld releases a value that findHeld has found. The error is ErrNotFound if r has changed and
 // the value must be looked up again.
-func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, stored store.Raw) error {
+func (t *Type) freeHeld(ctx context.Context, h HeldValue, r store.Record, stored store.Raw) error {
 	if r.Live() {
 		_, err := t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
 			c, due, err = t.declared.FreeHold(current, h.Field, h.Value)

@@ -534,7 +534,7 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint, options ...DeleteOption
 	for _, set := range options {
 		set(&d)
 	}
-	var held []store.Held // before the entry was deleted
+	var held []store.HeldValue // before the entry was deleted
 	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
 		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (store.Change, bool, error) {
 			held = store.HeldIn(current.Fields)

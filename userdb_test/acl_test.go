@@ -82,7 +82,7 @@ func moveHeld(ctx context.Context, db *userdb.DB) error {
 	if err != nil {
 		return err
 	}
-	step := store.MoveHeld{Entry: prk, From: store.Held{Field: "code", Canonical: "c"}, To: store.Held{Field: "code", Canonical: "d"}}
+	step := store.MoveHeld{Entry: prk, From: store.HeldValue{Field: "code", Canonical: "c"}, To: store.HeldValue{Field: "code", Canonical: "d"}}
 	moved, err := view.Of(db).Engine.Repair(ctx, step)
 	if err == nil && !moved {
 		err = errors.New("no value was moved")

@@ -63,7 +63,7 @@ func TestAdmit(t *testing.T) {
 
 // TestAdmitRefusesBadLimits checks that Admit refuses limits and keys outside their ranges.
 func TestAdmitRefusesBadLimits(t *testing.T) {
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testdb.House())
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testdb.DefaultSchema())
 	users := s.Type(t, "user")
 	for _, tt := range []struct {
 		limit userdb.Limit

@@ -176,8 +176,8 @@ func TestHeldEnds(t *testing.T) {
 			})
 		}
 		e, err := users.Update(ctx, hints.UID("a"), putText("name", "Ann"))
-		if must(t, err); len(e.Held()) != 1 {
-			t.Errorf("the entry holds %v, want only Augusta", e.Held())
+		if must(t, err); len(e.HeldValues()) != 1 {
+			t.Errorf("the entry holds %v, want only Augusta", e.HeldValues())
 		}
 	})
 }
@@ -314,7 +314,7 @@ func TestHeldMany(t *testing.T) {
 		e, err := users.Find(ctx, hints.UID("a"))
 		must(t, err)
 		var held []string
-		for _, h := range e.Held() {
+		for _, h := range e.HeldValues() {
 			held = append(held, h.Value)
 		}
 		slices.Sort(held)

@@ -361,7 +361,7 @@ func (h *recorder) ask(ctx context.Context, r request) outcome {
 			found = number(e.UID())
 		}
 	case "holder":
-		var held userdb.Held
+		var held userdb.HeldValue
 		if held, err = h.users.FindHeld(ctx, "name", h.text(r.value)); err == nil {
 			found = number(held.UID)
 		}

@@ -16,7 +16,7 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 	if !t.mayHold && !hasHeld(old.Fields) {
 		return
 	}
-	var held []store.Held
+	var held []store.HeldValue
 	released := c.Release
 	c.Release = nil
 	if !c.Delete { // a tombstone keeps its holds
@@ -27,13 +27,13 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 			t.releaseUnlessHeld(c, old, srk)
 			continue
 		}
-		h := store.Held{Field: srk.Field(), Canonical: srk.Value(), Until: now.Add(time.Duration(t.Schema.Fields[srk.Field()].Hold))}
+		h := store.HeldValue{Field: srk.Field(), Canonical: srk.Value(), Until: now.Add(time.Duration(t.Schema.Fields[srk.Field()].Hold))}
 		held = append(held, h)
 		c.Set = append(c.Set, store.Facet{Field: h.Name(), Wire: h.Text()})
 		c.Hold = append(c.Hold, store.HeldKeyOf(srk, h.Until))
 	}
 	if !c.Delete && len(held) > store.MaxHeld {
-		slices.SortStableFunc(held, func(a, b store.Held) int { return a.Until.Compare(b.Until) })
+		slices.SortStableFunc(held, func(a, b store.HeldValue) int { return a.Until.Compare(b.Until) })
 		for _, h := range held[:len(held)-store.MaxHeld] {
 			t.freeHold(c, old, h)
 		}
@@ -102,7 +102,7 @@ func (t *Type) verified(r store.Record, field, canonical string) bool {
 
 // dropHolds removes the holds that have ended, and those of values that c claims or the entry has.
 // It returns the others.
-func (t *Type) dropHolds(c *store.Change, old store.Record, now time.Time) (kept []store.Held) {
+func (t *Type) dropHolds(c *store.Change, old store.Record, now time.Time) (kept []store.HeldValue) {
 	for _, h := range store.HeldIn(old.Fields) {
 		srk, ok := t.SRK(h.Field, h.Canonical)
 		switch {
@@ -119,7 +119,7 @@ func (t *Type) dropHolds(c *store.Change, old store.Record, now time.Time) (kept
 }
 
 // freeHold removes a hold of the entry, or one that c makes, and releases the value.
-func (t *Type) freeHold(c *store.Change, old store.Record, h store.Held) {
+func (t *Type) freeHold(c *store.Change, old store.Record, h store.HeldValue) {
 	srk, ok := t.SRK(h.Field, h.Canonical)
 	if _, had := old.Fields[h.Name()]; had {
 		c.Unset = append(c.Unset, h.Name())
@@ -134,7 +134,7 @@ func (t *Type) freeHold(c *store.Change, old store.Record, h store.Held) {
 // FreeHold returns the change that removes a held value from a live entry. It reports false if the
 // entry does not hold the value.
 func (t *Type) FreeHold(old store.Record, field, canonical string) (store.Change, bool, error) {
-	h := store.Held{Field: field, Canonical: canonical}
+	h := store.HeldValue{Field: field, Canonical: canonical}
 	if _, has := old.Fields[h.Name()]; !has {
 		return store.Change{}, false, nil
 	}

@@ -126,8 +126,8 @@ func withPath(err error, path string) error {
 	return err
 }
 
-// A Salvaged holds the result of Salvage.
-type Salvaged struct {
+// A SalvageResult holds the result of Salvage.
+type SalvageResult struct {
 	Records int
 	Lost    int64 // bytes of the file that could not be read
 }
@@ -135,23 +135,23 @@ type Salvaged struct {
 // Salvage writes the readable records of a damaged file to a new store. It fails with ErrDamaged if
 // there are none, and with ErrFull if the disk of the new store is full. Changes in the damaged
 // parts are lost: records may be missing or out of date, and deleted records may reappear.
-func Salvage(path, to string) (Salvaged, error) {
+func Salvage(path, to string) (SalvageResult, error) {
 	did, err := salvage(path, to)
 	return did, MarkFull(err)
 }
 
-func salvage(path, to string) (Salvaged, error) {
+func salvage(path, to string) (SalvageResult, error) {
 	from, err := openForReading(path)
 	if err != nil {
-		return Salvaged{}, err
+		return SalvageResult{}, err
 	}
 	defer from.Close()
 	info, err := from.Stat()
 	if err != nil {
-		return Salvaged{}, err
+		return SalvageResult{}, err
 	}
 	d, size := newData(), info.Size()
-	var s Salvaged
+	var s SalvageResult
 	first, err := indexFrom(from, 0, size, frameMagic)
 	if err != nil {
 		return s, err

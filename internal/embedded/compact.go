@@ -207,8 +207,8 @@ func (s *Store) compact(ctx context.Context) error {
 	}
 }
 
-// A Compacted holds the result of Compact.
-type Compacted struct {
+// A CompactResult holds the result of Compact.
+type CompactResult struct {
 	Before, After int64  // sizes of the file in bytes
 	Removed       string // the file of JSON lines that was removed, "" if there was none
 }
@@ -216,17 +216,17 @@ type Compacted struct {
 // Compact rewrites the file without deleted, replaced and expired data. It also removes the file of
 // JSON lines that this file replaced, because it may still hold deleted records. Others may use the
 // store meanwhile. A store in memory does not change.
-func (s *Store) Compact(ctx context.Context) (Compacted, error) {
+func (s *Store) Compact(ctx context.Context) (CompactResult, error) {
 	if s.path == "" {
-		return Compacted{}, nil
+		return CompactResult{}, nil
 	}
 	if s.remote {
 		return compactRemote(ctx, s.client)
 	}
 	if s.closed.Load() {
-		return Compacted{}, ErrClosed
+		return CompactResult{}, ErrClosed
 	}
-	var did Compacted
+	var did CompactResult
 	if info, err := os.Stat(s.path); err == nil {
 		did.Before = info.Size()
 	}

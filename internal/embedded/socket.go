@@ -191,7 +191,7 @@ func (s *Store) answerCompact(c *conn) {
 	_ = c.answers.Flush() // into memory
 }
 
-func compactRemote(ctx context.Context, c *redis.Client) (did Compacted, err error) {
+func compactRemote(ctx context.Context, c *redis.Client) (did CompactResult, err error) {
 	texts, err := c.Do(ctx, compactCommand).StringSlice()
 	if err != nil {
 		return did, err
@@ -201,7 +201,7 @@ func compactRemote(ctx context.Context, c *redis.Client) (did Compacted, err err
 	}
 	before, err1 := strconv.ParseInt(texts[0], 10, 64)
 	after, err2 := strconv.ParseInt(texts[1], 10, 64)
-	return Compacted{before, after, texts[2]}, errors.Join(err1, err2)
+	return CompactResult{before, after, texts[2]}, errors.Join(err1, err2)
 }
 
 // wireErrors holds the code words by which errors of the store are sent over a socket.

@@ -41,15 +41,15 @@ func FieldHeld(field, canonical string) string { return heldPrefix + field + ":"
 // IsHeld reports whether own is the name of a field for a held value; see [FieldHeld].
 func IsHeld(own string) bool { return strings.HasPrefix(own, heldPrefix) }
 
-// A Held describes a value that an entry has given up and that no other entry may take yet.
-type Held struct {
+// A HeldValue describes a value that an entry has given up and that no other entry may take yet.
+type HeldValue struct {
 	Field     string
 	Canonical string
 	Until     time.Time
 }
 
 // ParseHeld parses the name of a field for a held value. It returns false for any other field.
-func ParseHeld(own string) (h Held, ok bool) {
+func ParseHeld(own string) (h HeldValue, ok bool) {
 	rest, ok := strings.CutPrefix(own, heldPrefix)
 	h.Field, h.Canonical, _ = strings.Cut(rest, ":")
 	return h, ok
@@ -57,7 +57,7 @@ func ParseHeld(own string) (h Held, ok bool) {
 
 // HeldIn returns the held values in the fields of an entry or its tombstone, sorted by their end.
 // It includes those that have ended.
-func HeldIn(fields map[string]string) (all []Held) {
+func HeldIn(fields map[string]string) (all []HeldValue) {
 	for name, text := range fields {
 		h, is := ParseHeld(name)
 		if !is {
@@ -67,7 +67,7 @@ func HeldIn(fields map[string]string) (all []Held) {
 		h.Until = time.UnixMilli(ms)
 		all = append(all, h)
 	}
-	slices.SortFunc(all, func(a, b Held) int {
+	slices.SortFunc(all, func(a, b HeldValue) int {
 		return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Canonical, b.Canonical))
 	})
 	return all
@@ -75,16 +75,16 @@ func HeldIn(fields map[string]string) (all []Held) {
 
 // Holds reports whether an entry, or its tombstone, still holds a value at now.
 func (r Record) Holds(field, canonical string, now time.Time) bool {
-	return slices.ContainsFunc(HeldIn(r.Fields), func(h Held) bool {
+	return slices.ContainsFunc(HeldIn(r.Fields), func(h HeldValue) bool {
 		return h.Field == field && h.Canonical == canonical && h.Until.After(now)
 	})
 }
 
 // Name returns the name of the field that holds h.
-func (h Held) Name() string { return FieldHeld(h.Field, h.Canonical) }
+func (h HeldValue) Name() string { return FieldHeld(h.Field, h.Canonical) }
 
 // Text returns the text of the field that holds h.
-func (h Held) Text() string { return strconv.FormatInt(h.Until.UnixMilli(), 10) }
+func (h HeldValue) Text() string { return strconv.FormatInt(h.Until.UnixMilli(), 10) }
 
 // A HeldKey is an SRK that expires at End, in milliseconds since 1970, because its value is held.
 type HeldKey struct {
@@ -101,7 +101,7 @@ func HeldKeyOf(srk recordkey.Key, until time.Time) HeldKey {
 // in the store from which it is copied.
 type Holding struct {
 	Entry recordkey.Key
-	Held
+	HeldValue
 	SRK    recordkey.Key
 	Rivals []recordkey.Key // SRKs of the value under the other fields in which it must be unique
 }
@@ -125,7 +125,7 @@ func Hold(ctx context.Context, e Maintenance, h Holding) (bool, error) {
 	}
 	err = claimHeld(ctx, e, h)
 	if errors.Is(err, ErrDuplicate) {
-		if _, failed := e.Repair(ctx, MoveHeld{Entry: h.Entry, From: h.Held, Seen: h.Text()}); failed != nil {
+		if _, failed := e.Repair(ctx, MoveHeld{Entry: h.Entry, From: h.HeldValue, Seen: h.Text()}); failed != nil {
 			err = failed
 		}
 	}

@@ -116,8 +116,8 @@ type ForgetHeld struct {
 // set, nobody else may write meanwhile.
 type MoveHeld struct {
 	Entry    recordkey.Key
-	From, To Held   // their ends do not matter
-	Seen     string // if not empty, the text that the field must have
+	From, To HeldValue // their ends do not matter
+	Seen     string    // if not empty, the text that the field must have
 }
 
 // Preserve copies a held value (FieldHeld) from another store to an entry or a tombstone, or

@@ -116,7 +116,7 @@ func TestCheckHealthy(t *testing.T) {
 }
 
 func TestCheckProblem(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
 	s.Do(t, "HDEL", "user/uid:friend", "email")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
@@ -140,7 +140,7 @@ func TestCheckProblem(t *testing.T) {
 }
 
 func TestCheckChoices(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
 	s.Do(t, "HSET", "user/uid:friend", "email", "u0@x.org")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
@@ -160,7 +160,7 @@ func TestCheckChoices(t *testing.T) {
 
 // TestCheckFactors checks the texts of problems with second factors that nobody can use.
 func TestCheckFactors(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
 	for mark, want := range map[string]string{
 		"totp/x": `its second factor "totp/x" is absent or unreadable, so nobody can use it: 'userdb factor remove' removes it`,
@@ -221,7 +221,7 @@ func TestCheckLarge(t *testing.T) {
 }
 
 func TestCheckStops(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
 	for n := range 20 {
 		s.User(t, n+1)
@@ -249,9 +249,9 @@ func TestCheckStops(t *testing.T) {
 }
 
 func TestCheckRefuses(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
-	other := testdb.House()
+	other := testdb.DefaultSchema()
 	firm := other.Types["firm"]
 	firm.Fold = schema.FoldCasefold
 	other.Types["firm"] = firm
@@ -267,7 +267,7 @@ func TestCheckRefuses(t *testing.T) {
 	}{
 		{with, check.Options{}, userdb.ErrSchemaMismatch, `schema differs from the one in the database: type firm: fold: stored exact; here casefold; use the stored schema ('userdb schema show'), or convert the records with 'userdb schema apply'`},
 		{s.DB, check.Options{Only: hints.UID("u0")}, hints.ErrHint, "hints: UID: names no type"},
-		{s.DB, check.Options{Only: hints.UID("u0").Of("robot")}, hints.ErrHint, `hints: UID: the schema has no type "robot"; it has ` + strings.Join(testdb.House().Names(), ", ")},
+		{s.DB, check.Options{Only: hints.UID("u0").Of("robot")}, hints.ErrHint, `hints: UID: the schema has no type "robot"; it has ` + strings.Join(testdb.DefaultSchema().Names(), ", ")},
 	} {
 		n := 0
 		for p, err := range check.Run(s.Ctx, tt.db, tt.o) {

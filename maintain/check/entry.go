@@ -85,9 +85,9 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 
 // endsBefore reports whether a record with a time to live, in milliseconds, ends before the last of
 // the held values. The clocks may differ by store.HeldMargin.
-func endsBefore(life int64, all []store.Held) bool {
+func endsBefore(life int64, all []store.HeldValue) bool {
 	end := time.Now().Add(store.HeldMargin).UnixMilli() + life
-	return slices.ContainsFunc(all, func(h store.Held) bool { return h.Until.UnixMilli() > end })
+	return slices.ContainsFunc(all, func(h store.HeldValue) bool { return h.Until.UnixMilli() > end })
 }
 
 // entryAt returns the entry to check at a PRK. It returns nil if there is no record or only a

@@ -63,7 +63,7 @@ func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // TestFaults breaks the connection at every round trip in turn. Each operation must return the
 // error and must never report success.
 func TestFaults(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
 	for n, d := range damages {
 		s.User(t, n+1)

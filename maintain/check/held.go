@@ -13,7 +13,7 @@ import (
 // A hold is a value that an entry, or a tombstone, has given up and still holds.
 type hold struct {
 	*entry
-	store.Held
+	store.HeldValue
 	srk recordkey.Key
 }
 

@@ -15,7 +15,7 @@ import (
 // check does not report them.
 func TestSweepHolds(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		sch := testdb.House()
+		sch := testdb.DefaultSchema()
 		user := sch.Types["user"]
 		name := user.Fields["name"]
 		name.Hold = schema.Period(time.Hour)

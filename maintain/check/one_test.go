@@ -34,7 +34,7 @@ func wantOfEntry(d damage) []string {
 }
 
 func TestCheckOneByHints(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
 	s.User(t, 1)
 	s.Do(t, "HSET", "user/uid:u0", "uid", "x")

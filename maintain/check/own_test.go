@@ -78,7 +78,7 @@ func (s *site) testBrokenOwn(t *testing.T, damage [][]string, want []string, res
 		testdb.Same(t, "restate", s.Check(t, check.Options{Repair: true, Restate: true}), slices.Clone(want))
 	}
 	testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
-	fresh, err := redisdb.New(s.Ctx, s.Raw, userdb.Options{Schema: testdb.House(), Namespace: s.NS})
+	fresh, err := redisdb.New(s.Ctx, s.Raw, userdb.Options{Schema: testdb.DefaultSchema(), Namespace: s.NS})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,15 +88,15 @@ func (s *site) testBrokenOwn(t *testing.T, damage [][]string, want []string, res
 	}
 	s.User(t, 2)
 	stored, err := migrate.StoredSchema(s.Ctx, s.DB)
-	if err != nil || stored.Types["user"].Fingerprint() != testdb.House().Types["user"].Fingerprint() || len(stored.Types) != 2 {
-		t.Errorf("got a stored schema with the types %q, error %v; want both types, as testdb.House declares them", stored.Names(), err)
+	if err != nil || stored.Types["user"].Fingerprint() != testdb.DefaultSchema().Types["user"].Fingerprint() || len(stored.Types) != 2 {
+		t.Errorf("got a stored schema with the types %q, error %v; want both types, as testdb.DefaultSchema declares them", stored.Names(), err)
 	}
 }
 
 // requireRefusesOther checks that Restate does not store a schema that does not fit the records.
 func (s *site) requireRefusesOther(t *testing.T, want []string) {
 	t.Helper()
-	other := testdb.House()
+	other := testdb.DefaultSchema()
 	user := other.Types["user"]
 	user.Fields["job"] = schema.Field{Role: schema.RoleSecondary}
 	db, err := s.DB.With(other)
@@ -154,7 +154,7 @@ func (e *hookedEngine) Repair(ctx context.Context, s store.RepairStep) (bool, er
 // could remove them.
 func TestCountersThatAreSoundAgain(t *testing.T) {
 	const key = "~/throttle/user/uid/u1"
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.User(t, 1)
 	s.Do(t, "hset", key, "sn", "x")
 	s.Edit(t, func(c *view.Config) {

@@ -39,7 +39,7 @@ func TestCheckPasskeys(t *testing.T) {
 			{"a digest without a passkey in another field", "keys", []string{one}, nil, nil},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				sch := testdb.House()
+				sch := testdb.DefaultSchema()
 				user := sch.Types["user"]
 				user.Factors = true
 				for _, field := range []string{"passkeys", "keys"} {

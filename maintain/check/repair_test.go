@@ -211,7 +211,7 @@ func TestRepairKeeps(t *testing.T) {
 }
 
 func TestRepairMessages(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
 	s.Do(t, "HSET", "user/uid:friend", "email", "u0@x.org")
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")

@@ -145,7 +145,7 @@ func (c *checker) endingSRKs(ctx context.Context, r *report, items []item, owner
 
 // holdsValue reports whether an entry, or a tombstone, holds a value that it gave up.
 func holdsValue(fields map[string]string, field, canonical string) bool {
-	return slices.ContainsFunc(store.HeldIn(fields), func(h store.Held) bool {
+	return slices.ContainsFunc(store.HeldIn(fields), func(h store.HeldValue) bool {
 		return h.Field == field && h.Canonical == canonical && h.Until.After(time.Now())
 	})
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// untypedSchema returns the schema testdb.House with an untyped field.
+// untypedSchema returns the schema testdb.DefaultSchema with an untyped field.
 func untypedSchema() schema.Schema {
-	s := testdb.House()
+	s := testdb.DefaultSchema()
 	s.Types["user"].Fields["ext"] = schema.Field{Role: schema.RoleSecondary, Typed: new(false), Many: 3}
 	return s
 }

@@ -180,12 +180,12 @@ func (e *settlingEngine) Settle(ctx context.Context, n int) (bool, error) {
 // even in the middle of a change.
 func TestHealthyClusterBesideWriters(t *testing.T) {
 	server := redistest.Shared(t)
-	writers := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
-	checks := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))
+	writers := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.DefaultSchema()))
+	checks := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.DefaultSchema()))
 	pace := newPacer()
-	e := &settlingEngine{Engine: testdb.Hurried(checks.Raw), pace: pace}
+	e := &settlingEngine{Engine: testdb.FakeClockEngine(checks.Raw), pace: pace}
 	checks.Edit(t, func(c *view.Config) { c.Engine = e })
-	writers.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(writers.Raw) })
+	writers.Edit(t, func(c *view.Config) { c.Engine = testdb.FakeClockEngine(writers.Raw) })
 	for n := range 2 {
 		writers.User(t, n+1)
 	}

@@ -88,7 +88,7 @@ func TestDump(t *testing.T) {
 }
 
 func TestDumpStream(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Do(t, "XADD", "events", "1-1", "who", "alice", "what", "a\nb")
 	for i := range 120 {
 		s.Do(t, "XADD", "long", fmt.Sprintf("2-%d", i+1), "n", "x")
@@ -139,7 +139,7 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 }
 
 func TestDumpFails(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.createEveryKind(t)
 	err := inspect.Dump(s.Ctx, s.DB, &bytes.Buffer{}, inspect.Options{Format: "brief"})
 	if !errors.Is(err, inspect.ErrFormat) || err.Error() != `no such format of a dump: "brief"; want long, short or keys` {

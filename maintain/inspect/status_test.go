@@ -76,7 +76,7 @@ func TestStatus(t *testing.T) {
 		}
 
 		// The stored schema is in force, and a different schema of the program is reported.
-		other := testdb.House()
+		other := testdb.DefaultSchema()
 		other.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleSecondary}
 		delete(other.Types["user"].Fields, "motto")
 		if got := newSite(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.With(other))}).summary(t); got != want+"; schema" {
@@ -209,7 +209,7 @@ func TestStatusUnavailable(t *testing.T) {
 func TestStatusBuilding(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.User(t, 1)
-		to := testdb.House()
+		to := testdb.DefaultSchema()
 		user := to.Types["user"]
 		user.Fields["job"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
 		delete(to.Types, "firm")

@@ -25,7 +25,7 @@ func TestMaintenanceOnCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(&testdb.Site{Ctx: t.Context(), DB: db})
-	s.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
+	s.Edit(t, func(c *view.Config) { c.Engine = testdb.FakeClockEngine(client) })
 	user := s.Type(t, "user")
 	for _, name := range []string{"Alice", "Bob", "Carol"} {
 		e := userdb.NewEntry{UID: name, Tags: []string{"go"}, Facets: schema.Texts("email", name+"@x.org", "name", name, "job", "Cook")}

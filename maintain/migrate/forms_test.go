@@ -288,7 +288,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(&testdb.Site{Ctx: t.Context(), DB: db})
-	s.Edit(t, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
+	s.Edit(t, func(c *view.Config) { c.Engine = testdb.FakeClockEngine(client) })
 	found := 0
 	for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
 		if err == nil && p.Code == "form_other" {

@@ -44,7 +44,7 @@ func (s *migration) read(ctx context.Context, prk recordkey.Key) (store.Record, 
 }
 
 // convertHold converts one hold of an entry or a tombstone.
-func (s *migration) convertHold(ctx context.Context, r store.Record, h store.Held) error {
+func (s *migration) convertHold(ctx context.Context, r store.Record, h store.HeldValue) error {
 	t, next := s.currentType(), h
 	if name, renamed := s.renames[h.Field]; renamed {
 		next.Field = name
@@ -67,7 +67,7 @@ func (s *migration) convertHold(ctx context.Context, r store.Record, h store.Hel
 		}
 	}
 	if !ok {
-		return s.moveHold(ctx, r.Key, h, store.Held{})
+		return s.moveHold(ctx, r.Key, h, store.HeldValue{})
 	}
 	if err := s.moveHold(ctx, r.Key, h, next); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *migration) convertHold(ctx context.Context, r store.Record, h store.Hel
 // freeSRK removes the SRK by which an entry is to hold a value, so that it can be stored again. It
 // returns false if an entry has the value, or another entry holds it for at least as long. A
 // shorter hold of another entry ends.
-func (s *migration) freeSRK(ctx context.Context, r store.Record, h store.Held, srk recordkey.Key) (free bool, err error) {
+func (s *migration) freeSRK(ctx context.Context, r store.Record, h store.HeldValue, srk recordkey.Key) (free bool, err error) {
 	srvs, err := store.Texts(ctx, s.Engine, []string{srk.String()})
 	if err != nil || !srvs[0].Exists {
 		return true, err
@@ -97,7 +97,7 @@ func (s *migration) freeSRK(ctx context.Context, r store.Record, h store.Held, s
 		case !other.Until.Before(h.Until):
 			return false, nil
 		default:
-			if err := s.moveHold(ctx, key, other, store.Held{}); err != nil {
+			if err := s.moveHold(ctx, key, other, store.HeldValue{}); err != nil {
 				return false, err
 			}
 		}
@@ -107,7 +107,7 @@ func (s *migration) freeSRK(ctx context.Context, r store.Record, h store.Held, s
 
 // moveHold makes an entry hold next instead of h, or nothing if next is the zero value, and removes
 // the SRK by which it held h.
-func (s *migration) moveHold(ctx context.Context, prk recordkey.Key, h, next store.Held) error {
+func (s *migration) moveHold(ctx context.Context, prk recordkey.Key, h, next store.HeldValue) error {
 	if err := s.applyStep(ctx, store.MoveHeld{Entry: prk, From: h, To: next}); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *migration) endRivalHolds(ctx context.Context, prk recordkey.Key) (ended
 			if h.Field != srk.Field() || h.Canonical != srk.Value() || owner.Live() && owner.HasValue(h.Field, h.Canonical) {
 				continue
 			}
-			ended, err = true, s.moveHold(ctx, key, h, store.Held{})
+			ended, err = true, s.moveHold(ctx, key, h, store.HeldValue{})
 		}
 	}
 	return ended, err

@@ -68,7 +68,7 @@ func withPrefix(all map[string]string, prefix string) map[string]string {
 func onBothStores(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Run("embedded", func(t *testing.T) { test(t, openURL(t, "memory:")) })
 	t.Run("redis", func(t *testing.T) {
-		test(t, newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.House())))
+		test(t, newSite(testdb.Open(t, testdb.ServerClient(t), recordkey.Namespace{}, testdb.DefaultSchema())))
 	})
 }
 
@@ -261,7 +261,7 @@ func TestNamespaceErrors(t *testing.T) {
 // openURL opens a store by its URL. The returned site has the client of the store.
 func openURL(t *testing.T, url string) *site {
 	t.Helper()
-	db, err := userdb.Open(t.Context(), url, userdb.Options{Schema: testdb.House()})
+	db, err := userdb.Open(t.Context(), url, userdb.Options{Schema: testdb.DefaultSchema()})
 	if err != nil {
 		t.Fatal(err)
 	}

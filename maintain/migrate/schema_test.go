@@ -26,7 +26,7 @@ func TestStoredSchema(t *testing.T) {
 			t.Fatalf("one type written: got %v, %v; want the type user", got, err)
 		}
 		s.Clean(t)
-		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got, testdb.House()) {
+		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got, testdb.DefaultSchema()) {
 			t.Fatalf("all types written: got %+v, %v; want the schema of the tests", got, err)
 		}
 		s.Do(t, "DEL", "~/schema/firm")
@@ -50,7 +50,7 @@ func TestStoredSchemaDamaged(t *testing.T) {
 		{"an empty type name", "damaged record: ~/types: it lists a type name that no key can hold", []string{"SADD", "~/types", ""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+			s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 			s.Clean(t)
 			s.Do(t, tt.do...)
 			_, err := migrate.StoredSchema(s.Ctx, s.DB)
@@ -86,7 +86,7 @@ func TestPasswordHash(t *testing.T) {
 // TestCheckStoredUnreadable checks that a check reports no damage of entries if the stored schema
 // cannot be read.
 func TestCheckStoredUnreadable(t *testing.T) {
-	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
 	s.Do(t, "HSET", "~/schema/firm", "fingerprint", "other", "schema", "{")
 	testdb.Same(t, "all entries", s.Check(t, check.Options{}), []string{"own_schema ~/schema/firm"})

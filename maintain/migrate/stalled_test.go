@@ -165,7 +165,7 @@ func TestDelayedMembers(t *testing.T) {
 		"sadd": func(set userdb.Set) (int64, error) { return set.Add(s.Ctx, "coffee") },
 		"srem": func(set userdb.Set) (int64, error) { return set.Remove(s.Ctx, "tea") },
 	} {
-		db := testdb.Must(view.Reconfigure(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
+		db := testdb.Must(view.Reconfigure(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.FakeClockEngine(s.Raw) }))
 		user := testdb.Must(db.Type("user"))
 		// This write makes the engine read the stored schema, so that the delayed one relies on it.
 		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil {

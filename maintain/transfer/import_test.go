@@ -34,7 +34,7 @@ func (s *site) Under(t *testing.T, sch schema.Schema) *site { return newSite(s.S
 
 // fullSchema returns a schema with a field of every role and a tertiary record of every kind.
 func fullSchema() schema.Schema {
-	s := testdb.House()
+	s := testdb.DefaultSchema()
 	user := s.Types["user"]
 	user.Fields["score"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
 	for name, kind := range map[string]string{"ranks": "zset", "settings": "hash", "bio": "string", "friends": "set"} {

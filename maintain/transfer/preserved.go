@@ -126,7 +126,7 @@ func (s *scanner) preserved(name string) *preservedText {
 // A preserved holds the held value of a line, or its retired UID if hold is the zero Held.
 type preserved struct {
 	entry   recordkey.Key
-	hold    store.Held
+	hold    store.HeldValue
 	retired string // the time of the delete, in wire form
 	ignored bool   // the options leave it out
 }
@@ -277,10 +277,10 @@ func (im *importer) retire(ctx context.Context, l *line, r store.Record) (err er
 // holding returns the value that the entry of a line is to hold. It ends as the line says or as r,
 // the stored record, says, whichever is later.
 func (l *line) holding(r store.Record) store.Holding {
-	h := store.Holding{Entry: l.preserved.entry, Held: l.preserved.hold}
+	h := store.Holding{Entry: l.preserved.entry, HeldValue: l.preserved.hold}
 	for _, held := range store.HeldIn(r.Fields) {
 		if held.Name() == h.Name() && held.Until.After(h.Until) {
-			h.Held = held
+			h.HeldValue = held
 		}
 	}
 	for _, field := range l.t.Rivals(h.Field) {

@@ -267,7 +267,7 @@ func TestImportHeldDuringCreate(t *testing.T) {
 		s.importText(t, line, transfer.ImportOptions{}, transfer.Report{Read: 1, Held: 1})
 	}}
 	client.AddHook(hook)
-	db, err := view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
+	db, err := view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = testdb.FakeClockEngine(client) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func TestExportOfDamagedValues(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.Do(t, tt.damage...)
-			to := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+			to := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 			to.importText(t, s.export(t, transfer.ExportOptions{}), transfer.ImportOptions{}, created(1))
 			e, err := to.Type(t, "user").Find(s.Ctx, hints.UID("u"))
 			if err != nil || !slices.Equal(e.Texts("email"), tt.want) {

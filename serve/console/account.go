@@ -31,7 +31,7 @@ type account struct {
 	Editing                bool     // show the form
 	Fields                 []editor
 	Lists                  []valueList // the values of fields that may have several
-	Held                   []userdb.Held
+	Held                   []userdb.HeldValue
 	HasTags                bool
 	Tags                   []string
 	ShownTags              []shownTag // the same tags, with their groups
@@ -167,7 +167,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	a := account{
 		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
 		Primary: declared.Primary, Names: identifiersOf(e, declared),
-		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.Held(), HasTags: declared.Tertiary["tags"].Kind == "set",
+		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.HeldValues(), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
 	if r.Method == http.MethodGet && slices.ContainsFunc(a.Tabs(), func(t tab) bool { return t.Name == r.FormValue("tab") }) {
 		a.Tab = r.FormValue("tab")

@@ -11,7 +11,7 @@ import (
 
 // A heldValue describes a held value for a page.
 type heldValue struct {
-	userdb.Held
+	userdb.HeldValue
 	Type string
 	Path string // of the account; "" if it was deleted
 	Back string
@@ -30,7 +30,7 @@ func findHeld(ctx context.Context, t *userdb.Type, declared schema.Type, q strin
 		if err != nil {
 			return nil, err
 		}
-		one := heldValue{Held: h, Type: t.Name(), Back: "/console/find?q=" + url.QueryEscape(q)}
+		one := heldValue{HeldValue: h, Type: t.Name(), Back: "/console/find?q=" + url.QueryEscape(q)}
 		if _, err := t.Former(ctx, field, q); err == nil {
 			one.Path = accountPath(t.Name(), h.UID)
 		}

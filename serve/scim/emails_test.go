@@ -21,7 +21,7 @@ import (
 // given number of values; 0 means one.
 func newMapped(t *testing.T, s *testdb.Site, many int, mapping Mapping) directory {
 	t.Helper()
-	sc := testdb.House()
+	sc := testdb.DefaultSchema()
 	sc.Types[UserType].Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: many}
 	h, err := New(Options{Namespace: s.NS.Path(), Mapping: mapping})
 	if err != nil {
@@ -415,7 +415,7 @@ func emailsSchema(t *testing.T, many int, mapping Mapping) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user := testdb.House().Types[UserType]
+	user := testdb.DefaultSchema().Types[UserType]
 	user.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: many}
 	fields, err := h.options.fields(user)
 	if err != nil {
@@ -538,7 +538,7 @@ func TestEmailsAtOnce(t *testing.T) {
 
 // TestEmailsUsage checks that every value counts towards the size limit of a response.
 func TestEmailsUsage(t *testing.T) {
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testdb.House())
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testdb.DefaultSchema())
 	var texts []string
 	for i := range 4 {
 		texts = append(texts, fmt.Sprintf("%d%s@x.org", i, strings.Repeat("x", 50)))

@@ -16,7 +16,7 @@ import (
 // and whose UIDs are retired.
 func newHolding(t *testing.T, s *testdb.Site) directory {
 	t.Helper()
-	sc, hour := testdb.House(), schema.Period(time.Hour)
+	sc, hour := testdb.DefaultSchema(), schema.Period(time.Hour)
 	user := sc.Types[UserType]
 	user.Retire = true
 	user.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: 4, Hold: hour}

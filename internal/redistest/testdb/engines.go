@@ -19,7 +19,7 @@ import (
 func EachEngine(t *testing.T, test func(t *testing.T, s *Site)) {
 	t.Helper()
 	EachStore(t, test)
-	t.Run("cluster", func(t *testing.T) { test(t, AsCluster(t, House())) })
+	t.Run("cluster", func(t *testing.T) { test(t, AsCluster(t, DefaultSchema())) })
 }
 
 // AsCluster opens the store of a real server with the cluster engine. The server is the whole
@@ -27,7 +27,7 @@ func EachEngine(t *testing.T, test func(t *testing.T, s *Site)) {
 func AsCluster(t *testing.T, sch schema.Schema) *Site {
 	t.Helper()
 	s := Open(t, ServerClient(t), recordkey.Namespace{}, sch)
-	s.Edit(t, func(c *view.Config) { c.Engine = Hurried(s.client) })
+	s.Edit(t, func(c *view.Config) { c.Engine = FakeClockEngine(s.client) })
 	return s
 }
 
@@ -53,12 +53,12 @@ func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 // because a cluster engine trusts a schema for some seconds after reading it.
 var skipped atomic.Int64
 
-// Skip advances by d the clocks of all cluster engines that Hurried returns.
+// Skip advances by d the clocks of all cluster engines that FakeClockEngine returns.
 func Skip(d time.Duration) { skipped.Add(int64(d)) }
 
-// Hurried returns a cluster engine that moves its clock forward instead of waiting for writers in
-// other processes.
-func Hurried(client redis.UniversalClient) *cluster.Engine {
+// FakeClockEngine returns a cluster engine that moves its clock forward instead of waiting for
+// writers in other processes.
+func FakeClockEngine(client redis.UniversalClient) *cluster.Engine {
 	return cluster.New(client, cluster.Options{
 		Now: func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) },
 		Sleep: func(ctx context.Context, d time.Duration) error {
@@ -75,6 +75,6 @@ func Hurried(client redis.UniversalClient) *cluster.Engine {
 // tests that stop an engine at any command.
 func TwoEngines(t *testing.T, test func(t *testing.T, s *Site)) {
 	t.Helper()
-	t.Run("redis", func(t *testing.T) { test(t, Open(t, ServerClient(t), Space(t, "acme/[*]"), House())) })
-	t.Run("cluster", func(t *testing.T) { test(t, AsCluster(t, House())) })
+	t.Run("redis", func(t *testing.T) { test(t, Open(t, ServerClient(t), Space(t, "acme/[*]"), DefaultSchema())) })
+	t.Run("cluster", func(t *testing.T) { test(t, AsCluster(t, DefaultSchema())) })
 }

@@ -95,7 +95,7 @@ func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			test(t, Open(t, st.client(t), ns, House()))
+			test(t, Open(t, st.client(t), ns, DefaultSchema()))
 		})
 	}
 }
@@ -132,9 +132,9 @@ func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Sc
 	return &Site{Ctx: t.Context(), Raw: raw, NS: ns, DB: db, client: client}
 }
 
-// House returns a schema with secondary and indexed fields, but no ordered ones, and with fields of
-// every codec but null and identity.
-func House() schema.Schema {
+// DefaultSchema returns a schema with secondary and indexed fields, but no ordered ones, and with
+// fields of every codec but null and identity.
+func DefaultSchema() schema.Schema {
 	s := schema.User()
 	user := s.Types["user"]
 	user.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: 4}

@@ -34,7 +34,7 @@ const (
 
 // MarkedSchema returns a schema in which all verbs work.
 func MarkedSchema() schema.Schema {
-	s := House()
+	s := DefaultSchema()
 	user := s.Types["user"]
 	name := user.Fields["name"]
 	name.Hold, user.Retire, user.Factors = schema.Day, true, true

@@ -92,7 +92,7 @@ func removeHeld(uid string) verb {
 func withHeld(start func() map[string]*cell, value string) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := start()
-		h := store.Held{Field: "email", Canonical: value, Until: heldUntil}
+		h := store.HeldValue{Field: "email", Canonical: value, Until: heldUntil}
 		cells["user/uid:A"].hash[h.Name()] = h.Text()
 		cells["user/email:"+value+"/~prk"] = ending(text("user/uid:A rA__________"), heldUntil.Add(store.HeldMargin).UnixMilli())
 		return cells

@@ -19,7 +19,7 @@ func importHeld(uid, value string) verb {
 		if err != nil {
 			return err
 		}
-		h := store.Holding{Entry: prk, Held: store.Held{Field: "email", Canonical: value, Until: heldUntil}}
+		h := store.Holding{Entry: prk, HeldValue: store.HeldValue{Field: "email", Canonical: value, Until: heldUntil}}
 		h.SRK, _ = holding.SRK("email", value)
 		for _, field := range holding.Rivals("email") {
 			if srk, ok := holding.SRK(field, value); ok && field != "email" {

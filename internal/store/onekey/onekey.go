@@ -196,7 +196,7 @@ func (ks *Keys) forgetHeld(ctx context.Context, f store.ForgetHeld) (bool, error
 // moveHeld moves a held value to another field or canonical form, or removes it.
 func (ks *Keys) moveHeld(ctx context.Context, m store.MoveHeld) (bool, error) {
 	to := ""
-	if m.To != (store.Held{}) {
+	if m.To != (store.HeldValue{}) {
 		to = m.To.Name()
 	}
 	reply, unsure, err := ks.client.Write(ctx, MoveHoldScript, []string{m.Entry.String()}, []string{m.From.Name(), to, m.Seen})

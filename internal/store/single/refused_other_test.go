@@ -111,7 +111,7 @@ var otherCalls = map[string]struct {
 // holding returns a value that the entry "late", which does not exist, is to hold.
 func (p fixture) holding() store.Holding {
 	prk, _ := p.users.PRK("late")
-	h := store.Holding{Entry: prk, Held: store.Held{Field: "name", Canonical: "kept", Until: time.Now().Add(time.Hour)}}
+	h := store.Holding{Entry: prk, HeldValue: store.HeldValue{Field: "name", Canonical: "kept", Until: time.Now().Add(time.Hour)}}
 	h.SRK, _ = p.users.SRK("name", "kept")
 	email, _ := p.users.SRK("email", "kept")
 	h.Rivals = []recordkey.Key{email}

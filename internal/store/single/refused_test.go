@@ -207,7 +207,7 @@ var refusedCalls = map[string]func(p fixture, e *Engine) error{
 	},
 	"give up a name": func(p fixture, e *Engine) error {
 		c := p.updated("a", map[string]string{"uid": "a", "name": "y", "email": "e"})
-		h := store.Held{Field: "name", Canonical: "x", Until: time.Now().Add(time.Hour)}
+		h := store.HeldValue{Field: "name", Canonical: "x", Until: time.Now().Add(time.Hour)}
 		for _, srk := range c.Release {
 			c.Hold = append(c.Hold, store.HeldKeyOf(srk, h.Until))
 		}
