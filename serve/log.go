@@ -54,7 +54,7 @@ func checkHeaders(r *http.Request) error {
 	}
 	for _, name := range singleHeaders {
 		if len(r.Header[name]) > 1 {
-			return usageProblem("the %s header appears twice", name)
+			return usageProblem("the %s header appears more than once", name)
 		}
 	}
 	return nil

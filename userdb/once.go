@@ -459,7 +459,9 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 }
 
 // endedSessions reports whether all sessions of an entry have ended since it was created. Its first
-// epoch begins with a hyphen or, if it was created over a tombstone, is the rev of that.
+// epoch begins with a hyphen or, if it was created over a tombstone, is the rev of that. In the
+// second case it also reports true once the entry has changed so often that ~rev no longer has that
+// rev.
 func endedSessions(r store.Record) bool {
 	epoch := r.Fields[session.FieldEpoch]
 	for rev := range slices.Chunk([]byte(r.Fields[store.FieldRev]), store.RevLen) {

@@ -167,6 +167,9 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 		return Session{}, "", invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 	}
 	if e.ended {
+		if e.Disabled() {
+			return Session{}, "", ErrNotFound
+		}
 		return Session{}, "", ErrConflict
 	}
 	t = t.current()

@@ -23,6 +23,7 @@ func selfOptions() userdb.Options {
 	fields["backup"] = schema.Field{Role: schema.RoleSecondary, Kind: "email"}
 	fields["phone"] = schema.Field{Role: schema.RoleSecondary}
 	fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname"}
+	fields["contact"] = schema.Field{Kind: "email"}
 	fields["links"] = schema.Field{Role: schema.RoleSecondary, Typed: new(false), Many: 5}
 	return o
 }
@@ -43,7 +44,7 @@ func (g *loginSite) selfRegister() *hijacker {
 	g.t.Helper()
 	ctx := g.t.Context()
 	e, err := g.users.Create(ctx, userdb.NewEntry{
-		UID: "mallory", Facets: schema.Texts("name", "mallory", "email", victim, "phone", "1234"), Password: alicePassword, SelfRegistered: true,
+		UID: "mallory", Facets: schema.Texts("name", "mallory", "email", victim, "phone", "1234", "contact", attacker), Password: alicePassword, SelfRegistered: true,
 	})
 	must(g.t, err)
 	if !e.Unproven() {
@@ -79,8 +80,8 @@ func (h *hijacker) wantNothing(what string) {
 	if must(t, err); e.Unproven() || !e.Verified("email") {
 		t.Errorf("%s: got unproven %v, verified %v; want false, true", what, e.Unproven(), e.Verified("email"))
 	}
-	if phone, name := e.Text("phone"), e.Text("name"); phone != "" || name != "mallory" {
-		t.Errorf("%s: got the phone %q and the name %q", what, phone, name)
+	if phone, contact, name := e.Text("phone"), e.Text("contact"), e.Text("name"); phone != "" || contact != "" || name != "mallory" {
+		t.Errorf("%s: got the phone %q, the contact %q and the name %q; want only the name", what, phone, contact, name)
 	}
 	_, err = h.g.users.Create(ctx, userdb.NewEntry{UID: "owner", Facets: schema.Texts("phone", "1234")})
 	must(t, err)

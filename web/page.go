@@ -99,10 +99,8 @@ func (p Page) hasInput(field string) bool {
 			slices.ContainsFunc(p.Fields, func(f Field) bool { return f.Name == field })
 	case "confirm", "add":
 		return field == p.Address
-	case "signin", "code", "forgot", "reset", "prove", "password", "email", "addresses", "verify", "security", "app", "codes", "gone", "links":
-		return true
 	}
-	return p.Form.Has(field) // on a page of the application
+	return true
 }
 
 // fieldOf returns the form's field that a problem belongs to. With two passwords, either the old

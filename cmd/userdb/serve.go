@@ -379,7 +379,7 @@ func (v serveFlags) printPlaces(ctx context.Context, s *session, out io.Writer, 
 		case errors.Is(err, admin.ErrAlreadySetUp):
 			return nil
 		case errors.Is(err, userdb.ErrUnavailable): // a full store can still be read
-			s.log.WarnContext(ctx, "there is no link for the first operator: "+err.Error()+"; once that is mended, 'userdb operator add' creates one")
+			s.log.WarnContext(ctx, "there is no link for the first operator: "+err.Error()+"; once that is mended, create the operator with 'userdb operator add'")
 			return nil
 		case err != nil:
 			return err

@@ -65,7 +65,8 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	}
 	c.Set = append(c.Set, store.Facet{Field: store.FieldType, Wire: t.Name},
 		store.Facet{Field: store.FieldPRK, Wire: prk.In(recordkey.Namespace{}).String()})
-	return c, t.SetTertiary(&c, d.Tertiary)
+	err = t.SetTertiary(&c, d.Tertiary)
+	return c, err
 }
 
 // Update returns the change that replaces all facets of an entry with the given ones, and sets the
@@ -246,7 +247,8 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 	if err := t.diffIndexes(&c, old, was, facets, further); err != nil {
 		return c, err
 	}
-	return c, t.diffPlaces(&c, old, facets)
+	err := t.diffPlaces(&c, old, facets)
+	return c, err
 }
 
 // diffFacets sets and unsets the facets that differ, and removes the marks of verification and the

@@ -86,7 +86,11 @@ func (t *Type) keepAttributes(old store.Record, field, facet string, own map[str
 		return
 	}
 	f.Field, f.Written = field, facet
-	if mark := t.verifiedMark(f); marked && mark.Wire != "" && own[mark.Field] == "" {
+	mark := t.verifiedMark(f)
+	if old.SKV(field) == canonical {
+		mark.Wire = store.Unverified(facet) // if marked is true, it was not verified before
+	}
+	if marked && mark.Wire != "" && own[mark.Field] == "" {
 		own[mark.Field] = mark.Wire
 	}
 	if _, given := own[store.FieldLabel(field)]; f.Label != "" && !given {

@@ -103,8 +103,9 @@ func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, prov
 type Proved struct{ Field, Written string }
 
 // dropOthers removes from facets and own all values of secondary fields except the proved one and
-// user names: they may lead to the person who registered the entry. A value of another required
-// field stays, and receives no secrets until it is verified.
+// user names, and the addresses in other fields: they may lead to the person who registered the
+// entry. A required value stays; that of a secondary field receives no secrets until it is
+// verified.
 func (t *Type) dropOthers(old store.Record, facets, own map[string]string, proved Proved) {
 	for name := range furtherAfter(old.Fields, own) {
 		own[name] = ""
@@ -119,6 +120,11 @@ func (t *Type) dropOthers(old store.Record, facets, own map[string]string, prove
 		case slices.Contains(t.Required, field):
 			own[store.FieldVerified(field)] = store.Unverified(written)
 		default:
+			delete(facets, field)
+		}
+	}
+	for field, f := range t.Schema.Fields {
+		if f.HasAddresses() && !slices.Contains(t.Secondary, field) && !slices.Contains(t.Required, field) {
 			delete(facets, field)
 		}
 	}

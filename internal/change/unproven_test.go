@@ -81,3 +81,19 @@ func TestGivesUpAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestUnverifiedInAnotherSpelling checks that a value that receives no secrets after a takeover
+// receives none in another spelling either.
+func TestUnverifiedInAnotherSpelling(t *testing.T) {
+	typ := selfRegisteredType(t)
+	old := record("email", "a@x.org", "phone", "a1", store.FieldVerified("phone"), store.Unverified("a1"))
+	facets, own := Facets(old), map[string]string{}
+	facets["phone"] = "A1"
+	c, _, err := typ.Update(old, facets, typ.completeFurther(old, facets, own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := (store.Record{Fields: Apply(c, "", old.Fields).Fields}); after.Fields["phone"] != "A1" || !after.FacetUnverified("phone") {
+		t.Errorf("got the value %q, unverified %v; want A1, true", after.Fields["phone"], after.FacetUnverified("phone"))
+	}
+}

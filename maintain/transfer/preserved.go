@@ -123,7 +123,7 @@ func (s *scanner) preserved(name string) *preservedText {
 	return &p
 }
 
-// A preserved holds the held value of a line, or its retired UID if hold is the zero Held.
+// A preserved holds the held value of a line, or its retired UID if hold is the zero HeldValue.
 type preserved struct {
 	entry   recordkey.Key
 	hold    store.HeldValue
