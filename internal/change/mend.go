@@ -434,6 +434,7 @@ func (t *Type) removeOldFurther(c *store.Change, old store.Record, renames map[s
 	}
 	if len(gone) > 0 {
 		after := Apply(*c, "", old.Fields).Fields
-		_ = t.diffIndexes(c, old, further, after, store.FurtherIn(after, "")) // omits what no key can name
+		// diffIndexes omits values that no key can name.
+		_ = t.diffIndexes(c, old, further, after, store.FurtherIn(after, ""))
 	}
 }
