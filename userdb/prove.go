@@ -26,12 +26,10 @@ type Proof struct {
 	answer passkeys.Answer
 }
 
-// TOTP returns the proof that a code of an authenticator app gives. White space in the code is
-// ignored.
+// TOTP returns a Proof from a code of an authenticator app. White space in the code is ignored.
 func TOTP(code string) Proof { return Proof{kind: factor.TOTP, text: code} }
 
-// RecoveryCode returns the proof that a recovery code gives. Case, white space and hyphens in the
-// code are ignored.
+// RecoveryCode returns a Proof from a recovery code. Case, white space and hyphens are ignored.
 func RecoveryCode(code string) Proof { return Proof{kind: factor.Recovery, text: code} }
 
 // Format writes the kind of the proof, not its code, whatever the formatting verb.
@@ -215,11 +213,12 @@ func (t *Type) seal(prk recordkey.Key, name string, secret []byte) string {
 
 func (t *Type) ring() sealed.Ring { return t.view.Config.Keys }
 
-// RaiseSession takes the second step of a login for a session that VerifySession has verified
-// within the last ten minutes; otherwise the error is ErrNotVerified. It starts another session, of
-// level 2 and verified now, and ends the old one. A passkey takes both steps, so that VerifySession
-// is not needed. The other errors are those of Prove and StartSession; ErrNotFound also means that
-// the session has ended. Of any number of callers with one answer of a passkey, one succeeds.
+// RaiseSession takes the second step of a login for a session whose owner took a step of a login
+// within the last ten minutes (Session.Verified, which VerifySession renews); otherwise the error
+// is ErrNotVerified. It starts another session, of level 2 and verified now, and ends the old one.
+// A passkey takes both steps, so that VerifySession is not needed. The other errors are those of
+// Prove and StartSession; ErrNotFound also means that the session has ended. Of any number of
+// callers with one answer of a passkey, one succeeds.
 func (t *Type) RaiseSession(
 	ctx context.Context, secret string, p Proof, o SessionOptions,
 ) (e Entry, session Session, key string, err error) {
@@ -279,8 +278,8 @@ func raiseTicket(p Proof) string {
 	return hashSecret("raise " + name)
 }
 
-// factorAge limits how long ago the owner of a session may have been verified to change factors,
-// links, or the password of an entry with a factor.
+// To change factors, links, or the password of an entry with a factor, the owner of a session must
+// have been verified no longer than factorAge ago.
 const factorAge = 10 * time.Minute
 
 // Recovery codes have 50 bits: ten digits in base 32, without letters that look like digits.

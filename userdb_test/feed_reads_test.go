@@ -70,7 +70,7 @@ func TestSlowFeed(t *testing.T) {
 			case err != nil && n == 0, whole && err == nil:
 				continue
 			case err != nil:
-				t.Fatalf("after %d commands: got %d events and error %v, want none with events", left, n, err)
+				t.Fatalf("after %d commands: got %d events and error %v, want no error if there are events", left, n, err)
 			}
 			short++
 			rest, err := s.DB.Events(s.Ctx, userdb.EventQuery{After: page.Next, Limit: 1000})
@@ -144,7 +144,8 @@ func TestFeedReadsAreBounded(t *testing.T) {
 }
 
 // TestEventsOfOneEntry checks that a page of the events of one entry reads only the parts of the
-// feed that can contain them, and finds an event that thousands of events of another entry follow.
+// feed that can contain them, and finds an event even if thousands of events of another entry come
+// after it.
 func TestEventsOfOneEntry(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s.Edit(t, func(c *view.Config) { c.History = true })
@@ -176,7 +177,7 @@ func TestEventsOfOneEntry(t *testing.T) {
 }
 
 // TestEventsAddedTogether checks that a page of the events of one entry reads less at a time if
-// many events were added together, as imports do, and that the pages still lead to the oldest one.
+// many events were added together, as by an import, and that the pages still lead to the oldest.
 func TestEventsAddedTogether(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s.Edit(t, func(c *view.Config) { c.History = true })
@@ -198,7 +199,7 @@ func TestEventsAddedTogether(t *testing.T) {
 			found, pages, q.After = found+len(page.Events), pages+1, page.Next
 		}
 		if most := h.most.Load(); found != 1 || pages < 2 || most > 101 {
-			t.Errorf("got %d events on %d pages that took up to %d entries of a stream at once, want 1 on several, and 101", found, pages, most)
+			t.Errorf("got %d events on %d pages, with COUNT up to %d; want 1 event, several pages, COUNT at most 101", found, pages, most)
 		}
 	})
 }

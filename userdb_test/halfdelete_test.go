@@ -82,7 +82,7 @@ func (w *aclServer) checkHalfDeleted(what string, db *userdb.DB, deleteErr error
 	if life := w.admin.TTL(ctx, "user/uid:u").Val(); life == -1 {
 		t.Errorf("%s: the tombstone does not expire", what)
 	}
-	// With a recent ~since, the create would wait until the deleter must have died.
+	// With a recent ~since, the create would wait until the deleter has certainly given up.
 	if w.admin.HExists(ctx, "user/uid:u", "~since").Val() {
 		must(t, w.admin.HSet(ctx, "user/uid:u", "~since", "1700000000").Err())
 	}

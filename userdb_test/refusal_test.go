@@ -24,7 +24,7 @@ type refusal struct {
 	begin       func(s *site, admin *redis.Conn)
 	end         func(s *site, admin *redis.Conn)
 	reads       bool   // the server also refuses reads
-	methods     string // the refused ones of refusedMethods, with spaces between their names
+	methods     string // names of the writingMethods that the server refuses, between spaces
 }
 
 // runCommands sends each command on a connection that the server does not refuse. A command has
@@ -123,10 +123,10 @@ func waitUntilLoaded(s *site, _ *redis.Conn) {
 	}
 }
 
-// refusedMethods returns methods that write, by name. Most of them write to the entry u of
+// writingMethods returns methods that write, by name. Most of them write to the entry u of
 // lossyStore. "touch" writes one plain facet to it, "touch-old" to an entry without a revision, and
 // "bare" creates an entry without facets.
-func refusedMethods(ctx context.Context, users *userdb.Type) map[string]func() error {
+func writingMethods(ctx context.Context, users *userdb.Type) map[string]func() error {
 	return map[string]func() error{
 		"create": func() error {
 			_, err := users.Create(ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("name", "m", "job", "j"), Tags: []string{"a", "b"}})
@@ -194,7 +194,7 @@ func TestRefusingServer(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				// Otherwise the call would be retried for longer than the test needs.
 				s.tap.afterWrite(cancel)
-				err := refusedMethods(ctx, users)[name]()
+				err := writingMethods(ctx, users)[name]()
 				s.tap.set(nil)
 				cancel()
 				r.wantRefused(t, name, err)
@@ -208,7 +208,7 @@ func TestRefusingServer(t *testing.T) {
 			if diff := diffRecords(before, s.comparableRecords()); diff != "" {
 				t.Errorf("refused methods wrote:\n%s", diff)
 			}
-			for name, method := range refusedMethods(t.Context(), users) {
+			for name, method := range writingMethods(t.Context(), users) {
 				if name != "update" && name != "delete" {
 					must(t, method())
 				}
@@ -238,7 +238,7 @@ func TestEndSessionOnFullServer(t *testing.T) {
 }
 
 // TestDisableOnFullServer checks that an account can be disabled while no server has memory left,
-// and that no other change passes with it.
+// and that no other change gets through along with it.
 func TestDisableOnFullServer(t *testing.T) {
 	ctx := t.Context()
 	setLimit := func(c *redis.Client, limit string) error { return c.ConfigSet(ctx, "maxmemory", limit).Err() }
@@ -337,7 +337,7 @@ func checkReads(t *testing.T, users *userdb.Type, r refusal) {
 	}
 }
 
-// afterWrite calls do after every reply to a write.
+// afterWrite calls do after every attempt to write, with or without a reply, except NOSCRIPT.
 func (t *tap) afterWrite(do func()) {
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		err := send()
@@ -398,8 +398,8 @@ func TestNarrowRights(t *testing.T) {
 	}
 }
 
-// TestUnreachableServer calls methods while the server is down, which must return ErrUnavailable,
-// and after it is up again.
+// TestUnreachableServer calls methods while the server is down, when they must return
+// ErrUnavailable, and after it is up again.
 func TestUnreachableServer(t *testing.T) {
 	s := startServer(t, redistest.AppendOnly("always"))
 	users := lossyStore(t, s)

@@ -413,7 +413,7 @@ func acceptAnyLinkRevision(d *linkExecution, entry string, args []any) {
 	}
 }
 
-// tamper returns the tamper that removes the mutant's safeguard. It returns nil if m is nil.
+// tamper returns hooks that remove the mutant's safeguard, or nil if m is nil.
 func (m *linkMutant) tamper(s *linkStore) *tamper {
 	if m == nil {
 		return nil

@@ -9,12 +9,13 @@ import (
 )
 
 // Passkeys lets the visitors of Flows use passkeys. Package passkey/pages implements it, so that
-// only programs that import that package compile its modules.
+// only programs that import that package need its dependencies.
 type Passkeys interface {
-	// Proof returns the proof that the answer of a passkey in a form gives.
+	// Proof returns the userdb.Proof for a form that a passkey has answered.
 	Proof(w http.ResponseWriter, r *http.Request) (userdb.Proof, error)
 	// Enrol adds the passkey in a form to the account of a visitor who is signed in. The errors are
-	// those of [userdb.Type.AddPasskey]. A form has no passkey if its challenge was refused.
+	// those of [userdb.Type.AddPasskey]. If the form has no passkey, because the script was refused
+	// a challenge, the error is the reason for that.
 	Enrol(w http.ResponseWriter, r *http.Request) (userdb.FactorChange, error)
 }
 
@@ -102,8 +103,8 @@ func withMethods(to string, methods []string) string {
 	return to + "&" + methodsParameter + "=" + strings.Join(methods, "+")
 }
 
-// By reports whether the second step can be taken by a method: "totp", "recovery" or "passkey". In
-// the page code, the methods are those that the first step found.
+// By reports whether the second step can be taken by a method: "totp", "recovery" or "passkey". On
+// the page named "code", the methods are those that the first step found.
 func (p Page) By(method string) bool {
 	methods := p.Me.FactorMethods()
 	if p.Name == "code" {
@@ -112,7 +113,7 @@ func (p Page) By(method string) bool {
 	return slices.Contains(methods, method) && (method != "passkey" || p.Passkeys)
 }
 
-// Methods returns the methods of the second step in the page code, for its form.
+// Methods returns the methods of the second step for the form on the page named "code".
 func (p Page) Methods() string {
 	if given := p.Form.Get(methodsParameter); given != "" {
 		return given

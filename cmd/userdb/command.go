@@ -86,7 +86,7 @@ func newRoot(s *session) *cobra.Command {
 			c.Use, c.Short, c.Long = "help [COMMAND]", "Show the help of a command", ""
 		case "completion":
 			c.Short = "Print the script that completes commands in a shell"
-			c.Long = c.Short + ". The help of each shell says how to use it."
+			c.Long = c.Short + ". The help of each subcommand says how to install the script."
 		}
 	}
 	fitHelp(root)

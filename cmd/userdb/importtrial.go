@@ -30,8 +30,8 @@ func (r *importRun) prepareTrial(ctx context.Context) (err error) {
 	return err
 }
 
-// trialError prints that the account of --try could log in, or returns why it could not.
-func (r *importRun) trialError() error {
+// reportTrial prints that the account of --try could log in, or returns why it could not.
+func (r *importRun) reportTrial() error {
 	switch t := r.o.Trial; {
 	case t == nil:
 		return nil

@@ -28,9 +28,9 @@ func listCommand(s *session) *cobra.Command {
 		Use:   "list [TYPE]",
 		Short: "List entries of a type",
 		Long: `List entries of a type. Without --order they come in the order in which they are found. With --order
-they come by the values of an ordered field, compared as the schema says, after those without a
-value, which bounds leave out. The key of an entry that may not log in is followed by the word
-disabled. On a terminal the list is a table as wide as the terminal, in which … marks text that
+they are sorted by the values of an ordered field, compared as the schema says. Entries without a
+value come first, or are left out if there are bounds. The key of an entry that may not log in is
+followed by the word disabled. On a terminal the list is a table as wide as the terminal, in which … marks text that
 is cut. Elsewhere it has one line per entry. All values of a field are shown, in their order; CSV
 shows only the first, unless --split names the field. Without TYPE it lists the only type or, if
 there are several, user.`,
@@ -232,7 +232,7 @@ func (s *session) checkFieldNames(flag string, fields []string, typ string) erro
 	for _, field := range fields {
 		_, declared := t.Fields[field]
 		if _, isRecord := t.Tertiary[field]; isRecord && !declared {
-			return usagef("%s: %s are not a field; 'userdb get' and 'userdb export' print them", flag, printable(field))
+			return usagef("%s: %s is a tertiary record, not a field; 'userdb get' and 'userdb export' print it", flag, printable(field))
 		}
 		if !declared && field != t.Primary && !t.Open {
 			return usagef("%s: type %s has no field %s", flag, printable(typ), printable(field))
@@ -241,8 +241,8 @@ func (s *session) checkFieldNames(flag string, fields []string, typ string) erro
 	return nil
 }
 
-// pageSize is how many entries are read at a time. A page before a cursor is read whole, because
-// reading it begins at its end.
+// pageSize is how many entries are read at a time. The page before a cursor is always read in one
+// piece, because it is read backward from the cursor.
 const pageSize = 500
 
 // pages prints up to q.Limit entries and then the cursors of the next and the previous page.
@@ -299,9 +299,9 @@ func countCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "count [TYPE]",
 		Short: "Count entries of a type",
-		Long: `Count entries of a type. One value of an indexed field, one tag or, except on a cluster, all entries
-of a type with an ordered field are counted by an index at once. Everything else takes a SCAN, which
-may take long on a large server but does not block it. Without conditions, entries are counted by
+		Long: `Count entries of a type. A count is immediate if an index has it: entries with one value of an
+indexed field, with one tag or, except on a cluster, all entries of a type with an ordered field.
+Any other count needs a SCAN, which may take long on a large server but does not block it. Without conditions, entries are counted by
 their keys, damaged ones included; with conditions, they are read. Without TYPE it counts the only
 type or, if there are several, user.`,
 		Example: `  userdb count user
@@ -356,7 +356,7 @@ func keysCommand(s *session) *cobra.Command {
 		Use:   "keys PATTERN",
 		Short: "List record keys, sorted",
 		Long: `List record keys, sorted. The store's own records (~/…) are left out. Keys hold values in canonical
-form: with the fold casefold in lower case, and with domains as A-labels (xn--strae-oqa.de).`,
+form: in lower case if the fold is casefold, and with domains as A-labels (xn--strae-oqa.de).`,
 		Example: `  userdb keys 'user/uid:*'
   userdb keys 'user/*/~prk' --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -380,7 +380,7 @@ func walkCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "walk PATTERN",
 		Short:   "List record keys as they are found",
-		Long:    `List record keys as keys does, but each when it is found: in no order, and perhaps twice.`,
+		Long:    `List record keys like 'userdb keys', but as soon as each is found: unsorted, and perhaps twice.`,
 		Example: `  userdb walk '*'`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			err := each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.print(key, printable(key)) })
@@ -455,8 +455,8 @@ func dumpCommand(s *session) *cobra.Command {
 		Long: `Show records and their contents, all or those that match PATTERN. The output is for people: in
 scripts, use get, list and keys. Password hashes are only shown with --reveal.
 
-Up to 10,000 records are sorted by key. More are shown as they are found: in no order, and one of
-them perhaps twice.`,
+Up to 10,000 records are sorted by key. If there are more, they are shown as they are found: in no
+particular order, and a record may appear twice.`,
 		Example: `  userdb dump
   userdb dump 'user/uid:*' --format short`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

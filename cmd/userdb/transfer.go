@@ -418,7 +418,7 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 	text := fmt.Sprintf("%s read: %d created, %d updated, %d %s, %d refused",
 		plural(report.Read, "line"), report.Created, report.Updated, report.Skipped, skipped, report.Refused)
 	text = strings.Join(append([]string{text}, report.Notes()...), "\n")
-	if err := cmp.Or(r.s.out.print(report, text), r.trialError()); err != nil || report.Refused == 0 {
+	if err := cmp.Or(r.s.out.print(report, text), r.reportTrial()); err != nil || report.Refused == 0 {
 		return err
 	}
 	err = fmt.Errorf("%w: %d of %d", errRefused, report.Refused, report.Read)

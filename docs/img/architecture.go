@@ -82,7 +82,7 @@ const (
 	lineHeight            = 17
 )
 
-// drawArchitecture returns the picture of the layers, with the way of one write and of one read.
+// drawArchitecture returns the picture of the layers, with the paths of one write and one read.
 func drawArchitecture() string {
 	height := firstLayerY + (len(layers)+1)*(layerHeight+layerGap) + 8
 	var b strings.Builder

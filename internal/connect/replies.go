@@ -151,7 +151,7 @@ type boundedConn struct {
 	net.Conn
 	replies framing
 	read    bool   // something was read
-	refusal string // the error that was the first thing read, until something else is read
+	refusal string // the error, if nothing but an error has been read yet
 }
 
 // Write implements net.Conn. A server that refuses a connection says why and closes it. If a write

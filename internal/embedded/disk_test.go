@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A testDisk calls the function before at each of these steps: create, open, link, rename,
-// directory, write, sync, truncate and close. If the function returns an error, the step fails. A
-// file is closed even then.
+// A testDisk calls d.before with the name of each step: create, open, link, rename, directory,
+// write, sync, truncate and close. If that returns an error, the step fails. A file is closed even
+// then.
 type testDisk struct {
 	osDisk
 	before func(step string) error

@@ -158,7 +158,8 @@ func (s *Store) serve(c net.Conn) {
 	}
 }
 
-// answer runs commands and returns when their changes, and those that they read, are in the file.
+// answer runs commands, and runs them again if they read changes that were then undone. It returns
+// when the changes that they made or read are in the file.
 func (s *Store) answer(c *conn, batch [][]string) error {
 	for reads := 1; ; reads++ {
 		c.call = &call{}
@@ -188,7 +189,7 @@ func (s *Store) answerCompact(c *conn) {
 	} else {
 		c.answers.reply(textsReply{strconv.FormatInt(did.Before, 10), strconv.FormatInt(did.After, 10), did.Removed})
 	}
-	_ = c.answers.Flush() // into memory
+	_ = c.answers.Flush() // cannot fail: it writes into memory
 }
 
 func compactRemote(ctx context.Context, c *redis.Client) (did CompactResult, err error) {

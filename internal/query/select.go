@@ -102,7 +102,7 @@ func (s Selection) batch(n int) int {
 	return n
 }
 
-// countRead counts entries that were read toward the limit on bytes.
+// countRead subtracts the size of the entries in found from the bytes that may still be read.
 func (s Selection) countRead(found []store.Found) {
 	if s.bytes == nil {
 		return

@@ -33,8 +33,8 @@ const (
 	FieldOnce = "~once"
 	// FieldDisabled is the time since which the entry may not log in.
 	FieldDisabled = "~disabled"
-	// FieldUnproven says that the entry was self-registered and that nobody has proved yet to own
-	// its identifier.
+	// FieldUnproven says that the entry was self-registered and that nobody has yet proved to be
+	// the owner of its identifier.
 	FieldUnproven = "~unproven"
 	// FieldRetired is the time of the delete, in the tombstone of an entry whose UID is retired.
 	// Such a tombstone has no time to live.
@@ -93,8 +93,8 @@ func (r Record) FacetUnverified(field string) bool {
 	return strings.HasPrefix(mark, "-") && mark == Unverified(r.Fields[field])
 }
 
-// ImportMark returns the digest of a password hash that [FieldImported] holds. Imports call it for
-// each line, so it copies the hash to the stack.
+// ImportMark returns the digest of a password hash that [FieldImported] holds. It copies the hash
+// to the stack, to save an allocation for each line of an import.
 func ImportMark(hash string) string {
 	var text [128]byte
 	sum := sha256.Sum256(append(text[:0], hash...))
@@ -202,8 +202,8 @@ func Tombstone(fields map[string]string) bool {
 	return len(fields) > 0
 }
 
-// HalfDeleted reports whether a record was deleted but still has its facets, because the server
-// refused to remove them.
+// HalfDeleted reports whether a delete has emptied ~isa but not removed it. It removes ~isa after
+// the facets, so some facets may remain, because the server refused to remove them.
 func HalfDeleted(fields map[string]string) bool {
 	isa, ok := fields[FieldType]
 	return ok && isa == ""

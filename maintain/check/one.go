@@ -147,7 +147,7 @@ func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (re
 	return related
 }
 
-// checkRelated checks those records under keys that belong to the entries, except known SRKs.
+// checkRelated checks those of the given records that belong to the entries, except known SRKs.
 func (c *checker) checkRelated(ctx context.Context, keys []string, prks []recordkey.Key, known []item) error {
 	s := c.classify(keys)
 	named := append(slices.Clone(s.srks), s.unparsable...)

@@ -32,8 +32,8 @@ func (s *site) requireTexts(t *testing.T, db *userdb.DB, uid, field string, want
 }
 
 // TestMoreValues checks that "many" can be added to the schema of an existing store without a
-// change of its records, while a program that does not know "many" continues to write, and that it
-// can be removed only if no entry has several values.
+// change of its records, while a program that opened the store before continues to write, and that
+// it can be removed only if no entry has several values.
 func TestMoreValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)
@@ -59,7 +59,7 @@ func TestMoreValues(t *testing.T) {
 		}
 		plan, err := s.apply(s.Ctx, several)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 || !strings.Contains(plan.Types[0].What, `"email" may have up to 3 values`) {
-			t.Fatalf("got the plan %+v, %v; want up to 3 values of email, that no writer stops and no entry is rewritten", plan.Types, err)
+			t.Fatalf("got the plan %+v, %v; want up to 3 values of email, and nothing stopped or rewritten", plan.Types, err)
 		}
 		if after := s.Raw.HGetAll(s.Ctx, s.Key("user/uid:u")).Val(); len(after) != len(before) || after["~rev"] != before["~rev"] {
 			t.Errorf("the entry was changed: got %q, want %q", after, before)

@@ -171,8 +171,8 @@ func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 }
 
 // requireUnchanged checks that every field that the original program wrote still has its value,
-// possibly in ~lost:FIELD, and that no entry has a new facet. The entries in except were changed
-// meanwhile. If there are any, logins may have replaced password hashes.
+// possibly in ~lost:FIELD, and that no entry has a new facet. It leaves out the entries in except,
+// which were changed meanwhile. If except is not empty, logins may also have replaced passwords.
 func (s *site) requireUnchanged(t *testing.T, all []original, except ...string) {
 	t.Helper()
 	for _, o := range all {

@@ -98,16 +98,16 @@ func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f fun
 
 // CopyNamespace copies all records of a namespace, and of those inside it, to a namespace without
 // records. It returns the number of records copied. Values inside records are relative, so they are
-// copied unchanged, with their times to live. Single-use tokens are left out, since a token is
-// valid in one namespace only. The secrets of second factors are encrypted anew, for the target,
-// with the first of Options.Keys. If CopyNamespace was stopped, calling it again continues the
-// copy. Records that are written meanwhile may or may not be copied: stop writers to the source, or
-// check the copy. To move a namespace, copy it and then drop it.
+// copied unchanged, with their times to live. Tokens, sessions and histories of entries are left
+// out, since they are valid in one namespace only. The secrets of second factors are encrypted
+// anew, for the target, with the first of Options.Keys. If CopyNamespace was stopped, calling it
+// again continues the copy. Records that are written meanwhile may or may not be copied: stop
+// writers to the source, or check the copy. To move a namespace, copy it and then drop it.
 //
 // It returns ErrNotEmpty if the target holds records, which are left alone; ErrNamespace if the
 // source is the whole store, either is the store's own, or one is inside the other; ErrNotFound if
 // the source holds nothing; and ErrCorrupt if a second factor is damaged or none of Options.Keys
-// decrypts it. Call it again with all keys, or after the factor was removed.
+// decrypts it. Call it again with all keys, or after the factor has been removed.
 func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namespace) (int64, error) {
 	if strings.HasPrefix(from.String(), to.String()) || strings.HasPrefix(to.String(), from.String()) {
 		return 0, fmt.Errorf("%w: %q to %q: want two namespaces, neither inside the other", ErrNamespace, from.Path(), to.Path())
@@ -204,8 +204,8 @@ func hasKeys(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, e
 	return false, nil
 }
 
-// copyKey returns the key of a copied record. The key of elements that are staged or to be dropped
-// contains the key of their entry's record, which changes as well.
+// copyKey returns the key of a copied record. The key of a record that is prepared or to be dropped
+// contains the key of its tertiary record, whose namespace changes as well.
 func copyKey(key string, from, to recordkey.Namespace) string {
 	if set, rev, ok := store.ParsePreparedKey(key); ok {
 		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(set.String(), from.String())); err == nil {

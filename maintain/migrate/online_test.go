@@ -56,9 +56,8 @@ func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, er
 	}
 }
 
-// TestOnline applies an addition while a program writes. The program must not be stopped, no query
-// may use an incomplete index, and lookups must find the same entries as before. Afterwards
-// everything must be complete.
+// TestOnline applies an addition while a program writes. The program must not be stopped, and no
+// query or lookup may use an incomplete index. Afterwards everything must be complete.
 func TestOnline(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -119,7 +118,7 @@ func TestRollBack(t *testing.T) {
 				if stored.Building == nil {
 					t.Errorf("the stored schema does not say that an addition is being built: %v", state)
 				}
-				// This simulates a program that wrote just before.
+				// This simulates a program that wrote just before the addition began.
 				s.Do(t, "HSET", "user/uid:u2", "nick", "nu1")
 			})
 		})
@@ -291,8 +290,7 @@ func TestStoppingChange(t *testing.T) {
 }
 
 // TestStoppingChangeOfIndexes checks that during a change for which writers must stop, a program
-// that opens the store never gets part of an order that is rebuilt, an index that is removed, or an
-// addition that is rolled back.
+// that opens the store never gets part of an order that is rebuilt or of an index that is removed.
 func TestStoppingChangeOfIndexes(t *testing.T) {
 	ordered := schema.Field{Role: schema.RoleOrdered}
 	eachEngine(t, func(t *testing.T, s *site) {

@@ -41,7 +41,7 @@ const (
 	keyVerified = "verified"      // a list of facets
 	keyUnproven = "unproven"      // true or false
 	keyFactors  = "factors"       // an object of second factors
-	keySecond   = "second_factor" // true if the line leaves them out
+	keySecond   = "second_factor" // true if the line leaves the second factors out
 	keyValues   = "values"        // all values of fields that have several
 	keyImported = "imported"      // the mark of an imported password, or "" if it was not imported
 )
@@ -285,7 +285,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	case err != nil && s.input.err != nil:
 		return false, s.readError(s.input.err)
 	case err == csvtext.ErrOpen:
-		return false, s.readError(fmt.Errorf("%w: a quote that is not closed on its line, beside one inside a cell without quotes: "+
+		return false, s.readError(fmt.Errorf("%w: this row has a quote that is not closed, and one inside a cell without quotes: "+
 			"put that cell in quotes, and double the one inside", ErrInput))
 	case errors.As(err, &bad):
 		if hasUnclosedQuote(s.row(), bad) {
@@ -298,7 +298,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 		l.no, l.err = int64(bad.StartLine)+s.skippedLines(), quoteAdvice(bad.Err)
 	default:
 		l.no = s.lineOf(0)
-		for len(cells) > len(s.header) && cells[len(cells)-1] == "" { // of spreadsheets
+		for len(cells) > len(s.header) && cells[len(cells)-1] == "" { // as spreadsheets add them
 			cells = cells[:len(cells)-1]
 		}
 	}
@@ -309,7 +309,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 		l.cells = nil // reject writes the text of the row
 	}
 	if l.err == nil && s.guarded != "" {
-		l.err = fmt.Errorf(`%s: a number after an apostrophe, which programs add for spreadsheets: remove it, or write ="TEXT" if the text begins with it`,
+		l.err = fmt.Errorf(`%s: a number after an apostrophe, which programs add for spreadsheets: remove the apostrophe, or write ="TEXT" if the text begins with it`,
 			records.Quoted(s.guarded))
 	}
 	if l.err != nil && s.lines > l.no {

@@ -31,8 +31,8 @@ var (
 
 // Accounts are from 1990 or later, and from before 2262, so the size of an epoch shows its unit.
 const (
-	firstEpoch = 631152000  // seconds in 1990
-	lastEpoch  = 9223372036 // seconds in 2262
+	firstEpoch = 631152000  // the beginning of 1990, in seconds since 1970
+	lastEpoch  = 9223372036 // a time in 2262, in seconds since 1970
 )
 
 // programDates are the forms in which programs print a date in UTC or with its offset.
@@ -132,8 +132,8 @@ func parseDatabaseDate(m []string, zone *time.Location) (at time.Time, reason st
 }
 
 // parseEpoch parses seconds, milliseconds, microseconds or nanoseconds since 1970. Directories
-// count units of 100 nanoseconds since 1601: these numbers have 18 digits, unlike those of any unit
-// since 1970.
+// count units of 100 nanoseconds since 1601: these numbers have 18 digits, so all such numbers are
+// refused, and with them nanoseconds before September 2001.
 func parseEpoch(m []string) (at time.Time, reason string) {
 	n, _ := strconv.ParseInt(m[1], 10, 64) // too many digits give the largest number
 	switch {
@@ -155,7 +155,7 @@ func parseEpoch(m []string) (at time.Time, reason string) {
 func dateValue(text string, zone *time.Location) (schema.Value, string) {
 	text = unwrapExtended(text)
 	if strings.HasPrefix(text, `"`) {
-		_ = json.Unmarshal([]byte(text), &text) // the scanner has read it
+		_ = json.Unmarshal([]byte(text), &text) // cannot fail: the scanner has read it
 	}
 	at, none, reason := parseDate(text, zone)
 	if none {

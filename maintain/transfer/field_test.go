@@ -117,7 +117,7 @@ func TestTables(t *testing.T) {
 		{"a text of a spreadsheet in quotes", "uid,email,name\n1,ann@x.org,\"=\"\"Ann\"\"\"\n", transfer.ImportOptions{}, withUID("1")},
 		{"texts of a spreadsheet in the header", "=\"uid\";=\"email\";=\"name\"\r\n=\"1\";=\"ann@x.org\";=\"Ann\"\r\n", transfer.ImportOptions{Delimiter: ';'}, withUID("1")},
 		{"a formula", "uid,email,name\n1,ann@x.org,=Ann\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"Ann"`, `"=Ann"`, 1)},
-		{"a text of a spreadsheet that does not end", "uid,email,name\n1,ann@x.org,=\"Ann\n", transfer.ImportOptions{}, "a quote that is not closed on its line"},
+		{"a text of a spreadsheet that does not end", "uid,email,name\n1,ann@x.org,=\"Ann\n", transfer.ImportOptions{}, "this row has a quote that is not closed"},
 		{"CRLF in a cell", "uid,email,name,job\r\n1,ann@x.org,Ann,\"a\r\nb\"\r\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"name"`, `"job":"a\r\nb","name"`, 1)},
 		{"an apostrophe", "uid,email,name\n1,ann@x.org,'=Ann\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"Ann"`, `"'=Ann"`, 1)},
 		{"a number after an apostrophe", "uid,email,name\n'6543210987654,ann@x.org,Ann\n", transfer.ImportOptions{}, `"uid": a number after an apostrophe`},

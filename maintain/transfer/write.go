@@ -26,7 +26,8 @@ type batch struct {
 
 	ctx     context.Context
 	endBulk func(context.Context) error // ends the bulk write of ctx
-	// comparing ends when no more passwords are to be compared, although ctx has not ended.
+	// comparing is the context for comparing passwords. It is the caller's context, which can end
+	// before ctx does.
 	comparing context.Context
 	// created receives one error or nil once the lines that depend on no others are done. An error
 	// ends the import.
@@ -46,7 +47,8 @@ func (im *importer) newBatch() *batch {
 	return b
 }
 
-// fillBatch reads lines into a batch. An error means that the input ends after them.
+// fillBatch reads lines into a batch. If it returns an error, the lines before the error are in the
+// batch and no more can be read.
 func (im *importer) fillBatch(b *batch, limit int) (more bool, err error) {
 	more = true
 	for size := int64(0); len(b.lines) < limit && size < maxBatchBytes; {
@@ -86,8 +88,8 @@ func (im *importer) startBatch(ctx context.Context, b *batch) {
 	go func() { b.created <- im.create(b.ctx, b, b.toWrite) }()
 }
 
-// finishBatch completes a batch after all batches before it. If one of those failed, finishBatch
-// does nothing more with the batch.
+// finishBatch completes a batch after all batches before it. If one of those failed, it only waits
+// for the batch, ends its bulk write and follows up its changes, and returns that error.
 func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) error {
 	err := cmp.Or(failed, <-b.created)
 	switch {
@@ -100,8 +102,8 @@ func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) err
 	if err == nil {
 		err = im.writePreserved(b.ctx, b)
 	}
-	if saved := b.endBulk(context.WithoutCancel(ctx)); saved != nil {
-		return saved
+	if endErr := b.endBulk(context.WithoutCancel(ctx)); endErr != nil {
+		return endErr
 	}
 	im.runFollowUps(ctx, b)
 	if err = cmp.Or(err, im.storeFactors(ctx, b)); err != nil {

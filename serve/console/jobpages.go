@@ -317,7 +317,7 @@ func uploadProblem(err error) error {
 // remove removes the uploaded file.
 func (u upload) remove() {
 	if u.Path != "" {
-		_ = os.RemoveAll(filepath.Dir(u.Path)) // the runner removes it when it closes in any case
+		_ = os.RemoveAll(filepath.Dir(u.Path)) // in any case, the runner removes it when it closes
 	}
 }
 
@@ -395,7 +395,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var file *os.File
-	if err == nil { // otherwise others have deleted the job, perhaps with its namespace
+	if err == nil { // if not found, somebody else has deleted the job, perhaps with its namespace
 		file, err = c.jobs.openFile(id, name)
 	}
 	if err != nil {

@@ -38,14 +38,14 @@ func (u *usage) add(all []userdb.Entry) {
 	}
 }
 
-// memberBytes is the size of a member besides its texts.
-const memberBytes = 48
+// memberOverhead is the size of a member besides its texts.
+const memberOverhead = 48
 
 // withMembers returns u with members counted.
 func (u usage) withMembers(members []member) usage {
 	u.members += len(members)
 	for _, m := range members {
-		u.memberBytes += memberBytes + len(m.Value) + len(m.Ref)
+		u.memberBytes += memberOverhead + len(m.Value) + len(m.Ref)
 	}
 	return u
 }

@@ -84,7 +84,7 @@ func TestMembersWithoutUsers(t *testing.T) {
 		}
 
 		maxMembers = 100
-		size := memberBytes + len(uids[0]) + len("http://example.com"+Prefix+"/Users/"+uids[0])
+		size := memberOverhead + len(uids[0]) + len("http://example.com"+Prefix+"/Users/"+uids[0])
 		lowerLimit(t, &maxBytes, 3*size-1)
 		d.wantError(400, "tooMany", "GET", "/Groups/"+all[0], "")
 		lowerLimit(t, &maxBytes, 3*size)

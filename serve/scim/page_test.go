@@ -122,7 +122,7 @@ func numbered(format string, n int) []string {
 const maxRoundTrips = 20
 
 // TestUndated checks that users without a date are listed once, before all others, and that a page
-// reads no other users and takes few round trips.
+// reads only the users on it and takes few round trips.
 func TestUndated(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		l := newLister(t, s.Under(t, schema.User()))
@@ -162,7 +162,7 @@ func TestUndated(t *testing.T) {
 				t.Errorf("page after the last user: got %q, %d, %v; want no users, 1020", some, total, err)
 			}
 		}
-		clear(l.h.positions) // like another process, or this one later
+		clear(l.h.positions) // as in another process, or after the positions were forgotten
 		if got, _, err := l.page(t, 891, 20); err != nil || !slices.Equal(got, want[890:910]) {
 			t.Errorf("a page from the middle: got %q, %v; want %q", got, err, want[890:910])
 		}

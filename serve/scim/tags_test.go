@@ -234,7 +234,7 @@ func TestTagsChangeGroups(t *testing.T) {
 }
 
 // TestTagsOfFullUser checks that a user with as many tags as the schema allows, or more, does not
-// stop groups from changing their tags.
+// stop groups from changing their tags. A user without room for the new tag leaves the group.
 func TestTagsOfFullUser(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		limited := schema.User()
@@ -313,13 +313,13 @@ func TestLockOfTag(t *testing.T) {
 	})
 }
 
-// A blockade is a hook that stops commands about the groups of a type until open is closed. At the
-// first command it closes reached.
+// A blockade is a hook that holds back commands about the groups of a type until release is closed.
+// At the first such command, it closes reached.
 type blockade struct {
 	typ     string
 	reached chan struct{}
 	once    sync.Once
-	open    chan struct{}
+	release chan struct{}
 }
 
 func (b *blockade) wait(ctx context.Context, cmds ...redis.Cmder) {
@@ -327,7 +327,7 @@ func (b *blockade) wait(ctx context.Context, cmds ...redis.Cmder) {
 		if text := commandText(cmd); strings.Contains(text, "groups") && strings.Contains(text, b.typ) {
 			b.once.Do(func() { close(b.reached) })
 			select {
-			case <-b.open:
+			case <-b.release:
 			case <-ctx.Done():
 			}
 		}
@@ -354,7 +354,7 @@ func TestSlowPreparation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &blockade{typ: "staff", reached: make(chan struct{}), open: make(chan struct{})}
+	b := &blockade{typ: "staff", reached: make(chan struct{}), release: make(chan struct{})}
 	s.AddHook(b)
 	slow := make(chan error, 1)
 	go func() { slow <- h.Prepare(s.Ctx, s.DB, s.NS.Path(), "staff") }()
@@ -368,7 +368,7 @@ func TestSlowPreparation(t *testing.T) {
 	if err := h.Prepare(ctx, s.DB, s.NS.Path(), "user"); err != nil {
 		t.Errorf("while another directory is being prepared: got %v, want no error", err)
 	}
-	close(b.open)
+	close(b.release)
 	if err := <-slow; err != nil {
 		t.Error(err)
 	}

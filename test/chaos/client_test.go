@@ -79,7 +79,7 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Serves != "" {
-		serveStore(t, c.config)
+		serveStore(t, c.config) // does not return
 	}
 	c.epochChanged, c.epoch = sync.NewCond(&c.mu), c.Epoch
 	c.rnd = rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<32|uint64(c.Life)))
@@ -276,9 +276,9 @@ func (c *client) swap(ctx context.Context, epoch, uid int) {
 	c.ask(ctx, epoch, question{Verb: "update", UID: uid, Change: "put", Field: i, Value: b.Facets[j]})
 }
 
-// resolves returns an error unless both the UID of an entry and text, an identifier of the entry in
-// some field, find that entry.
-func resolves(ctx context.Context, users *userdb.Type, uid, text string) error {
+// checkResolves returns an error unless an entry is found both by its UID and by text, which is one
+// of its identifiers.
+func checkResolves(ctx context.Context, users *userdb.Type, uid, text string) error {
 	for _, h := range []hints.Hint{hints.Any(text), hints.UID(uid)} {
 		e, err := users.Find(ctx, h)
 		if err != nil {

@@ -169,7 +169,7 @@ func (r *run) readBack(e int) (ops []op) {
 		o := ops[len(ops)-2]
 		for _, v := range o.Answer.Facets {
 			if o.Answer.What == "ok" && v > 0 {
-				if err := resolves(r.ctx, r.users, uidOf(e, uid), spelling(e, v, 1)); err != nil {
+				if err := checkResolves(r.ctx, r.users, uidOf(e, uid), spelling(e, v, 1)); err != nil {
 					r.report([]string{err.Error()})
 				}
 			}

@@ -25,7 +25,7 @@ func startWebapp(t *testing.T) (s *openIDSite, mails string) {
 	if out, err := exec.Command("go", "build", "-o", program, "../../examples/webapp").CombinedOutput(); err != nil {
 		t.Fatalf("building the site: %v\n%s", err, out)
 	}
-	// The provider is configured with the address of the site, so the port is chosen before.
+	// The provider is configured with the address of the site, so the port is chosen first.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	address := l.Addr().String()
@@ -68,11 +68,11 @@ func TestOpenIDWebapp(t *testing.T) {
 		want(v, "/account", nil, http.StatusSeeOther, "/signin")
 	}
 
-	// The site believes no provider about addresses: a new visitor gets a mail.
+	// The site does not trust any provider's word about addresses: a new visitor gets a mail.
 	want(ada, ada.atProvider(ada.begin(p, nil), "ada"), nil, http.StatusUnprocessableEntity, "sign in first")
 	signedOut(ada)
 	var token string
-	waitFor(t, "a mail comes", func() bool {
+	waitFor(t, "a mail arrives", func() bool {
 		all, err := filepath.Glob(filepath.Join(mails, "mail-*"))
 		must(t, err)
 		if len(all) == 0 {

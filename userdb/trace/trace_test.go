@@ -238,7 +238,8 @@ func provokeErrors(t *testing.T, s *tracedStore, server *redistest.Server) {
 	_ = testdb.CallAll(gone, s.DB)
 }
 
-// TestSharedRoundTrips checks that commands outside of any method do not start traces.
+// TestSharedRoundTrips makes many calls at once, so that they share round trips. No span of a
+// shared command may start a trace of its own.
 func TestSharedRoundTrips(t *testing.T) {
 	s := openURL(t, redistest.Shared(t).URL())
 	done := make(chan error)

@@ -22,7 +22,7 @@ import (
 // compared with the value that was read, and commits check the rev.
 const (
 	dyingTime    = finishTime + 5*time.Second
-	longestPause = 200 * time.Millisecond
+	longestPause = 200 * time.Millisecond // between two looks at an entry that is being deleted
 )
 
 // markDying begins or ends a removal under a mark. what is "begin" or "end". When markDying ends a
@@ -85,8 +85,8 @@ func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string)
 	return err
 }
 
-// expireHistory makes the history of a deleted entry expire in a day. Commits do so if they can
-// write the record.
+// expireHistory makes the history of a deleted entry expire in a day. The commit of a delete does
+// so itself, unless it had to write its lines into the entry instead of the history.
 func (e *Engine) expireHistory(ctx context.Context, prk recordkey.Key) error {
 	historyKey, _ := history.Key(prk) // every PRK has one
 	_, err := e.do(ctx, redisx.IsNumber, "expire", historyKey.String(), tombstoneLife)
@@ -113,7 +113,7 @@ func (e *Engine) checkDamage(ctx context.Context, entry recordkey.Key) error {
 	if err != nil {
 		return err
 	}
-	if _, dead := found[0].Fields[store.FieldType]; dead {
+	if _, hasType := found[0].Fields[store.FieldType]; hasType {
 		return nil
 	}
 	for field := range found[0].Fields {
@@ -143,8 +143,8 @@ func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 }
 
 // drop removes a tertiary record of a dead entry, and takes the entry out of the index sets of its
-// members. It repeats that until the record is absent. Otherwise a member could be added after its
-// index set was handled, and would be missing from the index if the entry is created again.
+// members. It repeats that until the record is absent: a member that is added after its index set
+// was handled would be missing from the index if the entry is created again.
 func (e *Engine) drop(ctx context.Context, d store.Container) error {
 	for {
 		var members []string

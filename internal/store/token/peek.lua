@@ -1,7 +1,8 @@
 -- peek returns a token that has not expired, and does not change it. The caller must check in the
 -- entry's ~tokens that the token has not ended. peek needs the functions of tokens.lua.
 --
--- KEYS[1]  the record of an entry's tokens, or the entry itself, in which a token may wait
+-- KEYS[1]  the record of an entry's tokens, or the entry, whose ~tokens holds new tokens while its
+--          slot is being migrated (tokens.lua: they "wait" there)
 -- ARGV[1]  hash of the secret      ARGV[2]  the time, "" for the server's
 -- ARGV[3]  "waiting" if KEYS[1] is the entry
 -- Reply: {member, milliseconds for which it is still valid} | {}

@@ -65,7 +65,7 @@ func assertedRunes(inst *syntax.Inst) *syntax.Inst {
 	return lineRunes
 }
 
-// start returns the state before any text.
+// start returns the state before any text. It also sets a.revive.
 func (a *automaton) start() int32 {
 	for _, prev := range []rune{'\n', wordRune, otherRune} {
 		w := a.walk(prev, unseen)
@@ -138,7 +138,8 @@ func (a *automaton) state(w *walk) int32 {
 	return id
 }
 
-// dead reports whether the automaton accepts no text whose beginning leads to the state id.
+// dead reports whether it is certain that the automaton accepts no text whose beginning leads to
+// the state id.
 func (a *automaton) dead(id int32) bool {
 	s := &a.states[id]
 	if a.not {

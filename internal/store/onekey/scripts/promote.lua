@@ -5,7 +5,7 @@
 -- KEYS[3]  where to move the old record if it is replaced or dropped; without KEYS[3], the script
 --          deletes it
 -- ARGV[1]  "join": add to the existing set         "replace": replace the existing record
---          "drop": delete the existing record and the prepared one, an empty string
+--          "drop": delete the existing record and the prepared one, which is an empty string
 -- ARGV[2]  "1" if the record is a small indexed set; otherwise Redis frees the old record in the
 --          background
 -- Reply: 1, or 0 if there is no prepared record
