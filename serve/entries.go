@@ -132,27 +132,23 @@ func asNotFound(err error) error {
 }
 
 func (s *Service) registerEntries() {
-	handle(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{admin.ScopeWrite}, summary: "Create an entry", status: http.StatusCreated}, createEntry)
-	handle(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeRead}, summary: "Get an entry by its UID"}, getEntry)
-	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Set facets and values, and remove those that are null"}, patchEntry)
-	handle(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Delete an entry and everything that belongs to it", status: http.StatusNoContent}, deleteEntry)
-	handle(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{admin.ScopeWrite}, summary: "Disable an entry: it cannot log in, and its sessions and tokens end", status: http.StatusNoContent},
+	handleType(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{admin.ScopeWrite}, summary: "Create an entry", status: http.StatusCreated}, createEntry)
+	handleType(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeRead}, summary: "Get an entry by its UID"}, getEntry)
+	handleType(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Set facets and values, and remove those that are null"}, patchEntry)
+	handleType(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Delete an entry and everything that belongs to it", status: http.StatusNoContent}, deleteEntry)
+	handleType(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{admin.ScopeWrite}, summary: "Disable an entry: it cannot log in, and its sessions and tokens end", status: http.StatusNoContent},
 		handleUID((*userdb.Type).Disable))
-	handle(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{admin.ScopeWrite}, summary: "Enable an entry, so that it can log in again", status: http.StatusNoContent},
+	handleType(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{admin.ScopeWrite}, summary: "Enable an entry, so that it can log in again", status: http.StatusNoContent},
 		handleUID((*userdb.Type).Enable))
-	handle(s, route{id: "endWaits", method: "DELETE", path: typePrefix + "/entries/{uid}/waits", scopes: []string{admin.ScopeWrite}, summary: "Forget the failed logins of an entry, so that nobody has to wait", status: http.StatusNoContent},
+	handleType(s, route{id: "endWaits", method: "DELETE", path: typePrefix + "/entries/{uid}/waits", scopes: []string{admin.ScopeWrite}, summary: "Forget the failed logins of an entry, so that nobody has to wait", status: http.StatusNoContent},
 		handleUID((*userdb.Type).ResetThrottle))
 }
 
 // handleUID returns a handler that calls do with a hint for the entry of a path and responds
 // without a body.
-func handleUID(do func(*userdb.Type, context.Context, hints.Hint) error) func(context.Context, *call, *EntryPath) (*empty, error) {
-	return func(ctx context.Context, c *call, in *EntryPath) (*empty, error) {
-		t, err := c.findType(ctx, in.Type)
-		if err == nil {
-			err = asNotFound(do(t, ctx, in.hint()))
-		}
-		return &empty{}, err
+func handleUID(do func(*userdb.Type, context.Context, hints.Hint) error) func(context.Context, *call, *userdb.Type, *EntryPath) (*empty, error) {
+	return func(ctx context.Context, _ *call, t *userdb.Type, in *EntryPath) (*empty, error) {
+		return &empty{}, asNotFound(do(t, ctx, in.hint()))
 	}
 }
 
@@ -182,12 +178,8 @@ func (c *call) parseNewEntry(typ string, facets map[string]json.RawMessage, tags
 	return n, errors.Join(err, checkTags(tags...))
 }
 
-func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput, error) {
+func createEntry(ctx context.Context, c *call, t *userdb.Type, in *createInput) (*createdOutput, error) {
 	ctx = Visitor{Origin: in.Body.Origin}.withOrigin(ctx)
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
 	n, err := c.parseNewEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {
 		return nil, err
@@ -241,11 +233,7 @@ type getInput struct {
 	IfNoneMatch string `header:"If-None-Match"`
 }
 
-func getEntry(ctx context.Context, c *call, in *getInput) (*entryOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func getEntry(ctx context.Context, c *call, t *userdb.Type, in *getInput) (*entryOutput, error) {
 	e, err := t.Find(ctx, in.hint())
 	if err != nil {
 		return nil, asNotFound(err)
@@ -275,11 +263,7 @@ var errNoFacets = schemaProblem(&huma.ErrorModel{
 	Errors: []*huma.ErrorDetail{{Location: "body", Message: "expected required property facets to be present"}},
 })
 
-func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func patchEntry(ctx context.Context, c *call, t *userdb.Type, in *patchInput) (*entryOutput, error) {
 	if in.Body.Facets == nil && in.Body.Values == nil {
 		return nil, errNoFacets
 	}
@@ -320,10 +304,10 @@ type deleteInput struct {
 	Release bool `query:"release" doc:"let others take the values of the entry at once, including those that it gave up earlier and still holds"`
 }
 
-func deleteEntry(ctx context.Context, c *call, in *deleteInput) (*empty, error) {
+func deleteEntry(ctx context.Context, c *call, t *userdb.Type, in *deleteInput) (*empty, error) {
 	var options []userdb.DeleteOption
 	if in.Release {
 		options = append(options, userdb.ReleaseAtOnce())
 	}
-	return handleUID(func(t *userdb.Type, ctx context.Context, h hints.Hint) error { return t.Delete(ctx, h, options...) })(ctx, c, &in.EntryPath)
+	return &empty{}, asNotFound(t.Delete(ctx, in.hint(), options...))
 }

@@ -19,12 +19,12 @@ import (
 
 func (s *Service) registerLogins() {
 	login := []string{admin.ScopeLogin}
-	handle(s, route{id: "login", method: "POST", path: typePrefix + "/login", scopes: login, summary: "Check an identifier and a password, and begin a session on request"}, logIn)
-	handle(s, route{id: "setPassword", method: "PUT", path: typePrefix + "/entries/{uid}/password", scopes: []string{admin.ScopeWrite, admin.ScopeLogin}, summary: "Set a password; with only the scope login, this needs the current one"}, setPassword)
-	handle(s, route{id: "startSession", method: "POST", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "Begin a session for somebody who was authenticated elsewhere", status: http.StatusCreated}, startSession)
-	handle(s, route{id: "listSessions", method: "GET", path: typePrefix + "/entries/{uid}/sessions", scopes: []string{admin.ScopeRead}, summary: "List the sessions of an entry"}, listSessions)
-	handle(s, route{id: "endSessions", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "End all sessions of an entry", status: http.StatusNoContent}, endSessions)
-	handle(s, route{id: "endSessionByID", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions/{id}", scopes: login, summary: "End one session of an entry", status: http.StatusNoContent}, endSessionByID)
+	handleType(s, route{id: "login", method: "POST", path: typePrefix + "/login", scopes: login, summary: "Check an identifier and a password, and begin a session on request"}, logIn)
+	handleType(s, route{id: "setPassword", method: "PUT", path: typePrefix + "/entries/{uid}/password", scopes: []string{admin.ScopeWrite, admin.ScopeLogin}, summary: "Set a password; with only the scope login, this needs the current one"}, setPassword)
+	handleType(s, route{id: "startSession", method: "POST", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "Begin a session for somebody who was authenticated elsewhere", status: http.StatusCreated}, startSession)
+	handleType(s, route{id: "listSessions", method: "GET", path: typePrefix + "/entries/{uid}/sessions", scopes: []string{admin.ScopeRead}, summary: "List the sessions of an entry"}, listSessions)
+	handleType(s, route{id: "endSessions", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "End all sessions of an entry", status: http.StatusNoContent}, endSessions)
+	handleType(s, route{id: "endSessionByID", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions/{id}", scopes: login, summary: "End one session of an entry", status: http.StatusNoContent}, endSessionByID)
 	handle(s, route{id: "session", method: "POST", path: "/v1/session", scopes: login, summary: "Get the session with a secret, and its entry"}, getSession)
 	handle(s, route{id: "endSession", method: "POST", path: "/v1/session/end", scopes: login, summary: "End a session by its secret", status: http.StatusNoContent}, endSession)
 	handle(s, route{id: "verifySession", method: "POST", path: "/v1/session/verify", scopes: login, summary: "Check the password again, and record that in the session"}, verifySession)
@@ -185,11 +185,7 @@ type loginInput struct {
 // loginAttempts is how often a login is tried if a password change keeps interfering.
 const loginAttempts = 3
 
-func logIn(ctx context.Context, c *call, in *loginInput) (out *signedOutput, err error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func logIn(ctx context.Context, c *call, t *userdb.Type, in *loginInput) (out *signedOutput, err error) {
 	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
@@ -216,12 +212,8 @@ type passwordInput struct {
 	}
 }
 
-func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput, error) {
+func setPassword(ctx context.Context, c *call, t *userdb.Type, in *passwordInput) (*signedOutput, error) {
 	ctx = in.Body.withOrigin(ctx)
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
 	if !in.Body.Current.present && !c.key.HasScope(admin.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "without the scope write, setting a password requires the current one")
 	}
@@ -234,6 +226,7 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 		}
 	}
 	var e userdb.Entry
+	var err error
 	if in.Body.Current.present {
 		a := in.Body.attempt()
 		a.Session = in.Body.Owner
@@ -268,11 +261,7 @@ type startedOutput struct {
 	Body StartedSession
 }
 
-func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func startSession(ctx context.Context, c *call, t *userdb.Type, in *startInput) (*startedOutput, error) {
 	if _, err := in.Body.parseOptions(in.Body.SessionOptions); err != nil {
 		return nil, err
 	}
@@ -300,11 +289,7 @@ type sessionsOutput struct {
 	}
 }
 
-func listSessions(ctx context.Context, c *call, in *EntryPath) (*sessionsOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func listSessions(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*sessionsOutput, error) {
 	out := &sessionsOutput{}
 	out.Body.Sessions = []Session{}
 	for s, err := range t.Sessions(ctx, in.hint()) {
@@ -316,11 +301,8 @@ func listSessions(ctx context.Context, c *call, in *EntryPath) (*sessionsOutput,
 	return out, nil
 }
 
-func endSessions(ctx context.Context, c *call, in *EntryPath) (*empty, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err == nil {
-		_, err = t.EndSessions(ctx, in.hint())
-	}
+func endSessions(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*empty, error) {
+	_, err := t.EndSessions(ctx, in.hint())
 	return &empty{}, asNotFound(err)
 }
 
@@ -329,12 +311,8 @@ type sessionIDInput struct {
 	ID string `path:"id"`
 }
 
-func endSessionByID(ctx context.Context, c *call, in *sessionIDInput) (*empty, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err == nil {
-		err = t.EndSessionID(ctx, in.hint(), in.ID)
-	}
-	return &empty{}, asNotFound(err)
+func endSessionByID(ctx context.Context, c *call, t *userdb.Type, in *sessionIDInput) (*empty, error) {
+	return &empty{}, asNotFound(t.EndSessionID(ctx, in.hint(), in.ID))
 }
 
 // A secretInput holds the secret of a session, which does not reveal the type of its entry.

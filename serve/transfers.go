@@ -296,7 +296,7 @@ func exportEntry(c *call, w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	sessions, err := listSessions(ctx, c, at)
+	sessions, err := listSessions(ctx, c, t, at)
 	if err != nil {
 		return err
 	}
