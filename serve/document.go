@@ -17,7 +17,7 @@ const problemJSON = "application/problem+json"
 var extraStatuses = map[int][]string{
 	http.StatusConflict:             {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries", "loginFactor", "raiseSession", "confirmFactor", "removeFactor", "replaceRecoveryCodes", "loginPasskey"},
 	http.StatusGone:                 {"createEntry"},
-	http.StatusPreconditionFailed:   {"patchEntry", "addValue", "removeValue", "putValueFirst", "startSession"},
+	http.StatusPreconditionFailed:   {"patchEntry", "deleteEntry", "addValue", "removeValue", "putValueFirst", "startSession"},
 	http.StatusPreconditionRequired: {"patchEntry"},
 	http.StatusUnprocessableEntity:  {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "issueToken", "redeemToken", "resetPassword", "invite", "acceptInvitation", "addTag", "replaceTags", "removeTag", "loginFactor", "raiseSession", "enrolFactor", "confirmFactor", "removeFactor", "replaceRecoveryCodes", "challengePasskey", "loginPasskey", "challengeFactor", "challengeSession"},
 	http.StatusNotFound:             {"peekToken", "redeemToken", "resetPassword"},

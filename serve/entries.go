@@ -301,13 +301,22 @@ func patchEntry(ctx context.Context, c *call, t *userdb.Type, in *patchInput) (*
 
 type deleteInput struct {
 	EntryPath
-	Release bool `query:"release" doc:"let others take the values of the entry at once, including those that it gave up earlier and still holds"`
+	IfMatch string `header:"If-Match" doc:"the revision that the entry must have"`
+	Release bool   `query:"release" doc:"let others take the values of the entry at once, including those that it gave up earlier and still holds"`
 }
 
 func deleteEntry(ctx context.Context, c *call, t *userdb.Type, in *deleteInput) (*empty, error) {
 	var options []userdb.DeleteOption
 	if in.Release {
 		options = append(options, userdb.ReleaseAtOnce())
+	}
+	if in.IfMatch != "" {
+		options = append(options, userdb.DeleteIf(func(e userdb.Entry) error {
+			if !matchesETag(in.IfMatch, e) {
+				return errPrecondition
+			}
+			return nil
+		}))
 	}
 	return &empty{}, asNotFound(t.Delete(ctx, in.hint(), options...))
 }

@@ -315,7 +315,7 @@ func TestRepeatedHeaders(t *testing.T) {
 		"Content-Type":    {[]string{"text/plain", "application/json"}, http.StatusBadRequest},
 		"Idempotency-Key": {[]string{"a", "b"}, http.StatusBadRequest},
 		"Last-Event-Id":   {[]string{"a", "a"}, http.StatusBadRequest},
-		"If-None-Match":   {[]string{`"a"`, `"b"`}, http.StatusOK},
+		"Accept":          {[]string{"text/plain", "application/json"}, http.StatusOK},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+"/v1/schema", nil)
 		must(t, err)
@@ -327,6 +327,31 @@ func TestRepeatedHeaders(t *testing.T) {
 		must(t, errors.Join(err, resp.Body.Close()))
 		if resp.StatusCode != tt.want || tt.want == http.StatusBadRequest && !strings.Contains(string(text), `"code":"usage"`) {
 			t.Errorf("%s: got %d %s, want %d", name, resp.StatusCode, text, tt.want)
+		}
+	}
+}
+
+// TestSplitLists checks that the lines of a header whose value is a list count as one list.
+func TestSplitLists(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	path := "/v1/types/user/entries/alice"
+	etag := c.do("201", "POST", "/v1/types/user/entries", `{"uid":"alice","facets":{"name":"Alice"}}`).header.Get("ETag")
+	for _, tt := range []struct {
+		method, header string
+		want           int
+	}{
+		{http.MethodGet, "If-None-Match", http.StatusNotModified},
+		{http.MethodDelete, "If-Match", http.StatusNoContent},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, c.url+path, nil)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+c.key)
+		req.Header[tt.header] = []string{`"x"`, etag}
+		resp, err := http.DefaultClient.Do(req)
+		must(t, err)
+		if must(t, resp.Body.Close()); resp.StatusCode != tt.want {
+			t.Errorf("%s with two lines of %s: got %d, want %d", tt.method, tt.header, resp.StatusCode, tt.want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/userdb"
@@ -46,8 +47,13 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 // singleHeaders lists the headers of requests that take one value, in their canonical forms.
 var singleHeaders = []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-Id"}
 
+// listHeaders lists the headers that handlers read whose values are lists. Their lines together are
+// one list.
+var listHeaders = []string{"If-Match", "If-None-Match"}
+
 // checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders: a
-// proxy may have read another one of the values than this service would.
+// proxy may have read another one of the values than this service would. It joins the lines of each
+// of listHeaders.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")
@@ -55,6 +61,11 @@ func checkHeaders(r *http.Request) error {
 	for _, name := range singleHeaders {
 		if len(r.Header[name]) > 1 {
 			return usageProblem("the %s header appears more than once", name)
+		}
+	}
+	for _, name := range listHeaders {
+		if lines := r.Header[name]; len(lines) > 1 {
+			r.Header[name] = []string{strings.Join(lines, ", ")}
 		}
 	}
 	return nil

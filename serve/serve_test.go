@@ -238,7 +238,9 @@ func TestEntries(t *testing.T) {
 		c.equal("disabled", c.do("200", "GET", path, "").str("disabled"), "true")
 		c.do("204", "POST", path+"/enable", "")
 		c.do("204", "DELETE", path+"/waits", "")
-		c.do("204", "DELETE", path, "")
+		etag = c.do("200", "GET", path, "").header.Get("ETag")
+		c.do("412 precondition", "DELETE", path, "", "If-Match", `"x"`)
+		c.do("204", "DELETE", path, "", "If-Match", etag)
 		for _, gone := range []func() reply{
 			func() reply { return c.do("404 not_found", "GET", path, "") },
 			func() reply { return c.do("404 not_found", "PATCH", path, `{"facets":{"age":1}}`) },

@@ -515,11 +515,19 @@ func (t *Type) allEditProblems(ctx context.Context, err error, r store.Record, e
 // A DeleteOption changes what Delete does.
 type DeleteOption func(*deletion)
 
-type deletion struct{ release bool }
+type deletion struct {
+	release bool
+	check   func(Entry) error
+}
 
 // ReleaseAtOnce makes Delete free the values of the entry at once instead of holding them,
 // including those that it already held; see schema.Field.Hold. The UID may still be retired.
 func ReleaseAtOnce() DeleteOption { return func(d *deletion) { d.release = true } }
+
+// DeleteIf makes Delete call check with the entry that it is about to delete. If check returns an
+// error, Delete returns it and changes nothing. If another change comes first, Delete calls check
+// again with the changed entry.
+func DeleteIf(check func(Entry) error) DeleteOption { return func(d *deletion) { d.check = check } }
 
 // Delete deletes an entry with its SRKs, index members and tertiary records, in one change. If
 // another change comes first, Delete deletes the changed entry. Its values are held and its UID is
@@ -537,6 +545,11 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint, options ...DeleteOption
 	var held []store.HeldValue // before the entry was deleted
 	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
 		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (store.Change, bool, error) {
+			if d.check != nil {
+				if err := d.check(t.entryUnchecked(current)); err != nil {
+					return store.Change{}, false, err
+				}
+			}
 			held = store.HeldIn(current.Fields)
 			if d.release {
 				return t.declared.DeleteFree(current, t.view.Now()), true, nil

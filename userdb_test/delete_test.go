@@ -52,6 +52,36 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
+// TestDeleteIf checks that a conditional delete judges the entry that it deletes, also if somebody
+// changes the entry after it was read.
+func TestDeleteIf(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, ctx := typeOf(t, s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)}), "user"), t.Context()
+		add(t, users, "u", "name", "n", "job", "cook")
+		errMoved := errors.New("no longer a cook")
+		var read []string // the jobs that the check saw
+		remove := func(meanwhile string) error {
+			return users.Delete(ctx, hints.UID("u"), userdb.DeleteIf(func(e userdb.Entry) error {
+				job := e.Text("job")
+				if read = append(read, job); job != "cook" {
+					return errMoved
+				}
+				_, err := users.Update(ctx, hints.UID("u"), putText("job", meanwhile))
+				return err
+			}))
+		}
+		wantErr(t, "a delete while the job changes", remove("baker"), errMoved)
+		if !slices.Equal(read, []string{"cook", "baker"}) {
+			t.Errorf("the check saw the jobs %q, want cook, then baker", read)
+		}
+		_, err := users.Update(ctx, hints.UID("u"), putText("job", "cook"))
+		must(t, err)
+		must(t, remove("cook"))
+		_, err = users.Find(ctx, hints.UID("u"))
+		wantErr(t, "find after the delete", err, userdb.ErrNotFound)
+	})
+}
+
 // wantEmptyStore checks that the store lists no entries and no keys.
 func wantEmptyStore(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	t.Helper()
