@@ -92,7 +92,7 @@ func getHistory(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*h
 type eventsPage struct {
 	Events []Event `json:"events"`
 	Next   string  `json:"next" doc:"after= for the events that follow, even if there are none yet"`
-	Gap    bool    `json:"gap,omitempty" doc:"events around that position are missing, because they were trimmed or lost in a failover"`
+	Gap    bool    `json:"gap,omitempty" doc:"events around the position in after are missing, because they were trimmed or lost in a failover"`
 }
 
 // listEvents responds with a page of the feed, or with a stream if the request asks for one.
@@ -157,8 +157,8 @@ func parseEventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err er
 	return q, streams, nil
 }
 
-// sees reports whether the key may see an event, and whether the event is of one of kinds. No kinds
-// means all of them.
+// sees reports whether an event is of one of kinds and the key may see it. No kinds means all of
+// them.
 func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	if len(kinds) > 0 && !slices.Contains(kinds, e.Kind) {
 		return false
@@ -261,7 +261,7 @@ func (l *listener) readFirst(ctx context.Context, q userdb.EventQuery) (userdb.E
 	if err != nil {
 		return page, queryError(err)
 	}
-	if q.Until == "" { // the feed was empty, so this had no effect; its first part has the events
+	if q.Until == "" { // the feed was empty, so the page has no limit; the first part of the feed has its events
 		page.Events, page.Next = nil, ""
 	}
 	at := q.After
@@ -271,7 +271,7 @@ func (l *listener) readFirst(ctx context.Context, q userdb.EventQuery) (userdb.E
 	return page, l.markReceived(ctx, q.Until, at)
 }
 
-// catchUp sends page, which q has read, and then the events up to a part of the feed, which it
+// catchUp sends page, which was read with q, and then the events up to a part of the feed, which it
 // returns. It returns nil if the client has gone.
 func (l *listener) catchUp(ctx context.Context, q userdb.EventQuery, page userdb.EventPage, part *feedPart) *feedPart {
 	for {

@@ -47,7 +47,7 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 var singleHeaders = []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-Id"}
 
 // checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders: a
-// proxy may have read another one of the values than this service would.
+// proxy may have read a different one of the values than this service does.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")
@@ -61,7 +61,7 @@ func checkHeaders(r *http.Request) error {
 }
 
 // maxHost is how long the Host header of a request may be, in bytes. SCIM responses repeat it in
-// the URL of each resource. Names of hosts have at most 253 bytes.
+// the URL of each resource. Host names have at most 253 bytes.
 const maxHost = 255
 
 // logRequest writes a line about a request. It leaves out the request's path, parameters and body.
