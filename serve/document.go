@@ -12,8 +12,8 @@ import (
 
 const problemJSON = "application/problem+json"
 
-// extraStatuses lists the IDs of the operations that may respond with a status. They do so in
-// addition to the statuses that all operations of a kind share.
+// extraStatuses maps statuses to the IDs of the operations that may respond with them. It leaves
+// out the statuses that all operations of a kind share.
 var extraStatuses = map[int][]string{
 	http.StatusConflict:             {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries", "loginFactor", "raiseSession", "confirmFactor", "removeFactor", "replaceRecoveryCodes", "loginPasskey"},
 	http.StatusGone:                 {"createEntry"},

@@ -169,9 +169,9 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	return c.key.CanSee(e.Key.Type())
 }
 
-// pingInterval is the time between two pings, which a stream sends even if there are no events.
-// keyCheckInterval is the time between two checks of the key of a stream. Together with
-// admin.KeyMaxAge, it ends a stream within five seconds after the key was revoked.
+// pingInterval is the time between two pings of a stream, which it sends even if there are no
+// events. keyCheckInterval is the time between two checks of its key. A stream ends within
+// keyCheckInterval and admin.KeyMaxAge, together less than five seconds, after its key was revoked.
 var (
 	pingInterval     = 15 * time.Second
 	keyCheckInterval = 500 * time.Millisecond
@@ -261,7 +261,8 @@ func (l *listener) readFirst(ctx context.Context, q userdb.EventQuery) (userdb.E
 	if err != nil {
 		return page, queryError(err)
 	}
-	if q.Until == "" { // the feed was empty, so the page has no limit; the first part of the feed has its events
+	if q.Until == "" {
+		// The feed was empty, so nothing limited the page. The first part of the feed has its events.
 		page.Events, page.Next = nil, ""
 	}
 	at := q.After
@@ -325,7 +326,8 @@ func (l *listener) follow(ctx context.Context, part *feedPart) {
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
 			if last, _ := l.feed.tail(); part.next == nil || last.number-part.number > maxLag {
-				// The feed has ended, or the client is too slow. It reconnects with its last ID.
+				// The feed has ended, or the client is too slow. The client reconnects with its
+				// last ID.
 				return
 			}
 			err = l.send(part.page, part.frames)

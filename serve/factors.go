@@ -15,7 +15,7 @@ func (s *Service) registerFactors() {
 	login, read := []string{admin.ScopeLogin}, []string{admin.ScopeRead}
 	factors := typePrefix + "/entries/{uid}/factors"
 	handle(s, route{id: "loginFactor", method: "POST", path: typePrefix + "/login/factor", scopes: login, summary: "Take the second step of a login, with the ticket of the first, and begin a session on request"}, logInFactor)
-	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Take the second step for a session whose password was checked within ten minutes, and replace it with a new one"}, raiseSession)
+	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Take the second step for a session, and replace it with a new one; except with a passkey, the password must have been checked within ten minutes"}, raiseSession)
 	handleType(s, route{id: "listFactors", method: "GET", path: factors, scopes: read, summary: "List the second factors of an entry, without secrets"}, listFactors)
 	handleType(s, route{id: "enrolFactor", method: "POST", path: factors, scopes: login, summary: "Begin to enrol an authenticator app or a passkey", status: http.StatusCreated}, enrolFactor)
 	handle(s, route{id: "confirmFactor", method: "POST", path: factors + "/{id}/confirm", scopes: login, summary: "Enrol an authenticator app with a code from it, or a passkey with its answer; the first factor ends all other sessions"}, confirmFactor)

@@ -46,8 +46,8 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 // singleHeaders lists the headers of requests that take one value, in their canonical forms.
 var singleHeaders = []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-Id"}
 
-// checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders: a
-// proxy may have read a different one of the values than this service does.
+// checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders,
+// because a proxy and this service could read different values.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")

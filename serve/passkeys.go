@@ -15,10 +15,10 @@ import (
 
 func (s *Service) registerPasskeys() {
 	login := []string{admin.ScopeLogin}
-	handleType(s, route{id: "challengePasskey", method: "POST", path: typePrefix + "/login/passkey/challenge", scopes: login, summary: "Get a challenge for signing in with a passkey, without a name or a password"}, challengePasskey)
+	handleType(s, route{id: "challengePasskey", method: "POST", path: typePrefix + "/login/passkey/challenge", scopes: login, summary: "Get a passkey challenge for signing in without a name or a password"}, challengePasskey)
 	handle(s, route{id: "loginPasskey", method: "POST", path: typePrefix + "/login/passkey", scopes: login, summary: "Sign in with the answer of a passkey, and begin a session on request"}, logInPasskey)
-	handleType(s, route{id: "challengeFactor", method: "POST", path: typePrefix + "/login/factor/challenge", scopes: login, summary: "Get a challenge for a passkey as the second step of a login"}, challengeFactor)
-	handle(s, route{id: "challengeSession", method: "POST", path: "/v1/session/factor/challenge", scopes: login, summary: "Get a challenge for a passkey as the second step for a session"}, challengeSession)
+	handleType(s, route{id: "challengeFactor", method: "POST", path: typePrefix + "/login/factor/challenge", scopes: login, summary: "Get a passkey challenge for the second step of a login"}, challengeFactor)
+	handle(s, route{id: "challengeSession", method: "POST", path: "/v1/session/factor/challenge", scopes: login, summary: "Get a passkey challenge for replacing a session"}, challengeSession)
 }
 
 // passkeyEnrolment is the ID of every enrolment of a passkey. The store keeps nothing about these

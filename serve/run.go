@@ -17,7 +17,7 @@ import (
 const (
 	abortTimeout        = time.Second            // for canceled requests to end after drainTimeout
 	firstRequestTimeout = 5 * time.Second        // for a connection to begin its first request
-	quietTime           = 500 * time.Millisecond // after the last request, before the service assumes that no more come
+	quietTime           = 500 * time.Millisecond // without a request, after which none is expected
 	closeTimeout        = time.Second            // for the listener to close
 )
 

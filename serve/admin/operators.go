@@ -54,7 +54,7 @@ func declareOperator() schema.Type {
 
 // PasskeyField is the field of operators for the digests of their passkeys. The stored schema has
 // it if the first operator was made by a version that knows passkeys. In other stores
-// [IssueEnrolLink] adds it, which takes a pass over the store.
+// [IssueEnrolLink] adds it, in a pass over the store.
 const PasskeyField = "passkeys"
 
 // withPasskeys returns a copy of the type of operators that has the field for passkeys.
@@ -196,8 +196,8 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (secret string, err error) {
 }
 
 // The token of a set-up link has tokenBytes random bytes. It is stored like a token of an entry
-// whose UID is setupPrefix and the first linkIDLength characters of the token. No operator has such
-// a UID. The other characters have 160 random bits.
+// whose UID consists of setupPrefix and the first linkIDLength characters of the token. No operator
+// has such a UID. The other characters have 160 random bits.
 const (
 	tokenBytes   = 26
 	setupPrefix  = "setup-"

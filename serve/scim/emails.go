@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// If the schema allows several values in the field of emails, emails has all of them. Then userName
-// is in the same field: its first value is userName and the primary address.
+// If the schema allows several values in the field of emails, emails has all of them. That field
+// then also holds userName: its first value is userName and the primary address.
 
 // maxNamed limits the addresses that a request names in its values and filters.
 const maxNamed = 200

@@ -56,7 +56,7 @@ type Handler struct {
 	tags    map[groupKey]string
 
 	mu          sync.Mutex
-	preparing   map[string]chan struct{} // by collection name; full while the collection is prepared
+	preparing   map[string]chan struct{} // by collection name; full during preparation
 	collections map[string]*collection
 	positions   map[listPlace]position
 	figures     figures.Cache
