@@ -262,7 +262,7 @@ func (l *listener) readFirst(ctx context.Context, q userdb.EventQuery) (userdb.E
 		return page, queryError(err)
 	}
 	if q.Until == "" {
-		// The feed was empty, so nothing limited the page. The first part of the feed has its events.
+		// The feed was empty, so nothing limited the page. The feed's first part has the events.
 		page.Events, page.Next = nil, ""
 	}
 	at := q.After
