@@ -45,7 +45,7 @@ func (s *Service) registerAbout(mux *http.ServeMux) {
 			err := c.refresh(ctx)
 			return &schemaOutput{c.visibleSchema()}, err
 		})
-	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{admin.ScopeAdmin}, summary: "Get the contents of the store and the state of its servers"}, getStatus)
+	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{admin.ScopeAdmin}, summary: "Get the numbers of records in the store and the state of its servers"}, getStatus)
 }
 
 // statusMaxAge is how long a status is reused, because gathering one scans every record.
@@ -57,16 +57,16 @@ func getStatus(ctx context.Context, c *call, _ *empty) (*statusOutput, error) {
 	if figure.StartedAt.IsZero() || err != nil && !errors.Is(err, figures.ErrBusy) {
 		return nil, figureError(err)
 	}
-	all := figure.Value
+	status := figure.Value
 	if len(c.key.Types) > 0 { // leave out the servers, which also hold other types
-		all = inspect.Status{Warnings: []inspect.Warning{}, Types: []inspect.TypeStatus{}}
+		status = inspect.Status{Warnings: []inspect.Warning{}, Types: []inspect.TypeStatus{}}
 		for _, t := range figure.Value.Types {
 			if c.key.CanSee(t.Type) {
-				all.Types = append(all.Types, t)
+				status.Types = append(status.Types, t)
 			}
 		}
 	}
-	return &statusOutput{all}, nil
+	return &statusOutput{status}, nil
 }
 
 type (
@@ -81,7 +81,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 }
 
 // A readiness checks whether the store accepts writes. It does so at most once a second, because
-// the route needs no key.
+// /readyz needs no key.
 type readiness struct {
 	db  *userdb.DB
 	sem chan struct{} // holds an element while a request checks

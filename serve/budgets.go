@@ -21,7 +21,7 @@ var (
 	maxImports   = 16   // with a valid key and a body that streams for any length of time
 	maxExports   = 16   // with a valid key and a response that streams entries
 	maxListeners = 1000 // with a valid key and a response that is a stream of events
-	maxCatchUps  = 16   // of these, those that read old events
+	maxCatchUps  = 16   // those of maxListeners that still read old events
 	maxOperators = 100  // with the session of an operator
 	maxUploads   = 16   // with the session of an operator and a file
 	maxLookups   = 64   // lookups of keys and sessions in the store
@@ -108,9 +108,9 @@ func (q *quota) give(holder string, n int) {
 	})
 }
 
-// wait takes n for a holder as soon as it is free. If that takes longer than placeTimeout or ctx
-// ends, it returns the problem that take would have returned. Callers already have a place, which
-// limits how many of them wait.
+// wait takes n for a holder as soon as that much is free. If that takes longer than placeTimeout or
+// ctx ends, it returns the problem that take would have returned. Callers already have a place,
+// which limits how many of them wait.
 func (q *quota) wait(ctx context.Context, holder string, n int) error {
 	w := &waiter{holder, n, make(chan struct{})}
 	q.mu.Lock()
@@ -201,7 +201,7 @@ func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 // lower it.
 var placeTimeout = 5 * time.Second
 
-// A budget limits how many requests of one kind, of unknown senders, run at the same time.
+// A budget limits how many requests of one kind from unknown senders run at the same time.
 type budget struct{ places chan struct{} }
 
 // budgets holds a quota or a budget for each kind of request. Requests without credentials have

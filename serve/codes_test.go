@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestProblemCodes checks that over HTTP every error has the code and the status that
-// package userdb gives it.
+// TestProblemCodes checks that over HTTP every error has the code and the status that package
+// userdb gives it.
 func TestProblemCodes(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		err := fmt.Errorf("wrapped: %w", coded.New(code, "an error"))

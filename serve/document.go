@@ -12,8 +12,8 @@ import (
 
 const problemJSON = "application/problem+json"
 
-// extraStatuses lists the operationIds that may respond with a status, in addition to the statuses
-// that all operations of a kind share.
+// extraStatuses maps statuses to the IDs of the operations that may respond with them. It leaves
+// out the statuses that all operations of a kind share.
 var extraStatuses = map[int][]string{
 	http.StatusConflict:             {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries", "loginFactor", "raiseSession", "confirmFactor", "removeFactor", "replaceRecoveryCodes", "loginPasskey"},
 	http.StatusGone:                 {"createEntry"},
@@ -156,9 +156,9 @@ func walkSchema(s *huma.Schema, visit func(*huma.Schema)) {
 // could not be determined.
 const nullableList = "namespaces"
 
-// adjustResponseSchema adjusts a schema that responses use. Lists are never null. If extensible is
-// set, objects may have members that the schema does not name, because later versions may add some.
-// Requests, by contrast, may contain only the members that the schema names.
+// adjustResponseSchema adjusts a schema that responses use. Lists other than nullableList are never
+// null. If extensible is set, objects may have members that the schema does not name, because later
+// versions may add some. Requests, by contrast, may contain only the members that the schema names.
 func adjustResponseSchema(s *huma.Schema, extensible bool) {
 	walkSchema(s, func(s *huma.Schema) {
 		if _, ok := s.AdditionalProperties.(bool); ok && extensible {
@@ -173,7 +173,7 @@ func adjustResponseSchema(s *huma.Schema, extensible bool) {
 			more.Nullable = false
 		}
 	})
-	// This is a schema.Role, which marshals itself.
+	// This is a schema.Role, which marshals itself as a name or a list of names.
 	if role := s.Properties["role"]; role != nil && role.Type == huma.TypeInteger {
 		name := &huma.Schema{Type: huma.TypeString}
 		s.Properties["role"] = &huma.Schema{OneOf: []*huma.Schema{name, {Type: huma.TypeArray, Items: name}}}

@@ -106,7 +106,7 @@ func (d *document) validateValue(schema map[string]any, v any, at string) (wrong
 	if schema != nil && len(schema) == 0 { // any value
 		return nil
 	}
-	no := func(format string, args ...any) { wrong = append(wrong, at+": "+fmt.Sprintf(format, args...)) }
+	report := func(format string, args ...any) { wrong = append(wrong, at+": "+fmt.Sprintf(format, args...)) }
 	if all, ok := schema["oneOf"].([]any); ok {
 		fitting := 0
 		for _, one := range all {
@@ -115,21 +115,21 @@ func (d *document) validateValue(schema map[string]any, v any, at string) (wrong
 			}
 		}
 		if fitting != 1 {
-			no("%d of oneOf fit %v", fitting, v)
+			report("%v matches %d schemas of oneOf, want 1", v, fitting)
 		}
 		return wrong
 	}
 	if kinds := fmt.Sprint(schema["type"]); schema["type"] != nil && !slices.Contains(strings.Fields(strings.Trim(kinds, "[]")), jsonType(v)) &&
 		(kinds != "number" || jsonType(v) != "integer") {
-		no("%s, want %s", jsonType(v), kinds)
+		report("got the type %s, want %s", jsonType(v), kinds)
 	}
 	if all, ok := schema["enum"].([]any); ok && !slices.Contains(all, v) {
-		no("%v is not one of %v", v, all)
+		report("%v is not one of %v", v, all)
 	}
 	switch v := v.(type) {
 	case string:
 		if _, err := time.Parse(time.RFC3339, v); schema["format"] == "date-time" && err != nil {
-			no("%v", err)
+			report("%v", err)
 		}
 	case []any:
 		items, _ := schema["items"].(map[string]any)
@@ -140,7 +140,7 @@ func (d *document) validateValue(schema map[string]any, v any, at string) (wrong
 		required, _ := schema["required"].([]any)
 		for _, name := range required {
 			if _, has := v[name.(string)]; !has {
-				no("no %s", name)
+				report("the required member %s is missing", name)
 			}
 		}
 		for name, one := range v {
@@ -149,7 +149,7 @@ func (d *document) validateValue(schema map[string]any, v any, at string) (wrong
 				member, ok = schema["additionalProperties"].(map[string]any)
 			}
 			if !ok {
-				no("a member %s", name)
+				report("the schema has no member %s", name)
 			}
 			wrong = append(wrong, d.validateValue(member, one, at+"/"+name)...)
 		}

@@ -92,7 +92,7 @@ func getHistory(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*h
 type eventsPage struct {
 	Events []Event `json:"events"`
 	Next   string  `json:"next" doc:"after= for the events that follow, even if there are none yet"`
-	Gap    bool    `json:"gap,omitempty" doc:"events around that position are missing, because they were trimmed or lost in a failover"`
+	Gap    bool    `json:"gap,omitempty" doc:"events around the position in after are missing, because they were trimmed or lost in a failover"`
 }
 
 // listEvents responds with a page of the feed, or with a stream if the request asks for one.
@@ -157,8 +157,8 @@ func parseEventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err er
 	return q, streams, nil
 }
 
-// sees reports whether the key may see an event, and whether the event is of one of kinds. No kinds
-// means all of them.
+// sees reports whether an event is of one of kinds and the key may see it. No kinds means all of
+// them.
 func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	if len(kinds) > 0 && !slices.Contains(kinds, e.Kind) {
 		return false
@@ -169,9 +169,9 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	return c.key.CanSee(e.Key.Type())
 }
 
-// pingInterval is the time between two pings, which a stream sends even if there are no events.
-// keyCheckInterval is the time between two checks of the key of a stream. Together with
-// admin.KeyMaxAge, it ends a stream within five seconds after the key was revoked.
+// pingInterval is the time between two pings of a stream, which it sends even if there are no
+// events. keyCheckInterval is the time between two checks of its key. A stream ends within
+// keyCheckInterval and admin.KeyMaxAge, together less than five seconds, after its key was revoked.
 var (
 	pingInterval     = 15 * time.Second
 	keyCheckInterval = 500 * time.Millisecond
@@ -261,7 +261,8 @@ func (l *listener) readFirst(ctx context.Context, q userdb.EventQuery) (userdb.E
 	if err != nil {
 		return page, queryError(err)
 	}
-	if q.Until == "" { // the feed was empty, so this had no effect; its first part has the events
+	if q.Until == "" {
+		// The feed was empty, so nothing limited the page. The feed's first part has the events.
 		page.Events, page.Next = nil, ""
 	}
 	at := q.After
@@ -271,7 +272,7 @@ func (l *listener) readFirst(ctx context.Context, q userdb.EventQuery) (userdb.E
 	return page, l.markReceived(ctx, q.Until, at)
 }
 
-// catchUp sends page, which q has read, and then the events up to a part of the feed, which it
+// catchUp sends page, which was read with q, and then the events up to a part of the feed, which it
 // returns. It returns nil if the client has gone.
 func (l *listener) catchUp(ctx context.Context, q userdb.EventQuery, page userdb.EventPage, part *feedPart) *feedPart {
 	for {
@@ -325,7 +326,8 @@ func (l *listener) follow(ctx context.Context, part *feedPart) {
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
 			if last, _ := l.feed.tail(); part.next == nil || last.number-part.number > maxLag {
-				// The feed has ended, or the client is too slow. It reconnects with its last ID.
+				// The feed has ended, or the client is too slow. The client reconnects with its
+				// last ID.
 				return
 			}
 			err = l.send(part.page, part.frames)

@@ -106,7 +106,7 @@ func (c *client) listen(after string) *eventReader {
 	res, err := http.DefaultTransport.RoundTrip(req)
 	must(c.t, err)
 	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" {
-		c.t.Fatal(res.Status, res.Header)
+		c.t.Fatalf("listening got %s with the header %v, want 200 and an event stream", res.Status, res.Header)
 	}
 	c.t.Cleanup(func() { cancel(); res.Body.Close() })
 	return &eventReader{t: c.t, cancel: cancel, res: res, in: bufio.NewScanner(res.Body)}

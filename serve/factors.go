@@ -15,23 +15,23 @@ func (s *Service) registerFactors() {
 	login, read := []string{admin.ScopeLogin}, []string{admin.ScopeRead}
 	factors := typePrefix + "/entries/{uid}/factors"
 	handle(s, route{id: "loginFactor", method: "POST", path: typePrefix + "/login/factor", scopes: login, summary: "Take the second step of a login, with the ticket of the first, and begin a session on request"}, logInFactor)
-	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Replace a session, whose password was checked within ten minutes, with a new one after a second step"}, raiseSession)
+	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Take the second step for a session, and replace it with a new one; except with a passkey, the password must have been checked within ten minutes"}, raiseSession)
 	handleType(s, route{id: "listFactors", method: "GET", path: factors, scopes: read, summary: "List the second factors of an entry, without secrets"}, listFactors)
 	handleType(s, route{id: "enrolFactor", method: "POST", path: factors, scopes: login, summary: "Begin to enrol an authenticator app or a passkey", status: http.StatusCreated}, enrolFactor)
-	handle(s, route{id: "confirmFactor", method: "POST", path: factors + "/{id}/confirm", scopes: login, summary: "Enrol an authenticator app with a code of it, or a passkey with its answer; the first factor ends all other sessions"}, confirmFactor)
+	handle(s, route{id: "confirmFactor", method: "POST", path: factors + "/{id}/confirm", scopes: login, summary: "Enrol an authenticator app with a code from it, or a passkey with its answer; the first factor ends all other sessions"}, confirmFactor)
 	handleType(s, route{id: "removeFactor", method: "DELETE", path: factors + "/{id}", scopes: login, summary: "Remove a second factor and end all sessions; without the session of the owner, this needs the scope admin"}, removeFactor)
 	handleType(s, route{id: "replaceRecoveryCodes", method: "POST", path: typePrefix + "/entries/{uid}/recovery-codes", scopes: login, summary: "Replace the recovery codes; without the session of the owner, this needs the scope admin"}, replaceRecoveryCodes)
 }
 
 // A SecondStep holds a visitor's proof for the second step of a login.
 type SecondStep struct {
-	TOTP         string `json:"totp,omitempty" maxLength:"64" example:"123456" doc:"a code of an authenticator app"`
+	TOTP         string `json:"totp,omitempty" maxLength:"64" example:"123456" doc:"a code from an authenticator app"`
 	RecoveryCode string `json:"recovery_code,omitempty" maxLength:"64" example:"0a1b2-c3d4e"`
 
 	Passkey *PasskeyAnswer `json:"passkey,omitempty" doc:"the answer to a challenge for this step"`
 }
 
-// check returns an error unless there is exactly one proof, whose length is acceptable.
+// check returns an error unless there is exactly one proof, or if a passkey's answer is too long.
 func (s SecondStep) check() error {
 	n := 0
 	for _, given := range []bool{s.TOTP != "", s.RecoveryCode != "", s.Passkey != nil} {
@@ -41,7 +41,7 @@ func (s SecondStep) check() error {
 	}
 	switch {
 	case n != 1:
-		return usageProblem("want totp, recovery_code or passkey")
+		return usageProblem("want exactly one of totp, recovery_code and passkey")
 	case s.Passkey != nil:
 		return s.Passkey.check()
 	}
@@ -167,8 +167,8 @@ func listFactors(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*
 	return out, nil
 }
 
-// ownSession returns an error unless the secret belongs to a session of the entry in the path.
-func ownSession(ctx context.Context, t *userdb.Type, at EntryPath, secret string) error {
+// checkOwnSession returns an error unless the secret belongs to a session of the entry in the path.
+func checkOwnSession(ctx context.Context, t *userdb.Type, at EntryPath, secret string) error {
 	e, _, err := t.Session(ctx, secret)
 	switch {
 	case err != nil && !errors.Is(err, userdb.ErrNotFound):
@@ -204,7 +204,7 @@ type enrolOutput struct {
 }
 
 func enrolFactor(ctx context.Context, c *call, t *userdb.Type, in *enrolInput) (*enrolOutput, error) {
-	if err := ownSession(ctx, t, in.EntryPath, in.Body.Session); err != nil {
+	if err := checkOwnSession(ctx, t, in.EntryPath, in.Body.Session); err != nil {
 		return nil, err
 	}
 	if in.Body.Kind == "passkey" {
@@ -257,7 +257,7 @@ func confirmFactor(ctx context.Context, c *call, in *confirmInput) (*factorChang
 	ctx = in.Body.withOrigin(ctx)
 	switch {
 	case (in.Body.Code == "") == (in.Body.Passkey == nil):
-		return nil, usageProblem("want code or passkey")
+		return nil, usageProblem("want either code or passkey")
 	case in.Body.Passkey != nil:
 		if err := in.Body.Passkey.check(); err != nil {
 			return nil, err
@@ -269,7 +269,7 @@ func confirmFactor(ctx context.Context, c *call, in *confirmInput) (*factorChang
 	}
 	o, err := in.Body.parseOptions(in.Body.SessionOptions)
 	if err == nil {
-		err = ownSession(ctx, t, in.EntryPath, in.Body.Session)
+		err = checkOwnSession(ctx, t, in.EntryPath, in.Body.Session)
 	}
 	if err != nil {
 		return nil, err
@@ -289,20 +289,21 @@ func confirmFactor(ctx context.Context, c *call, in *confirmInput) (*factorChang
 	return factorChangeOf(change), nil
 }
 
-// An OwnerBody holds the session of somebody who changes their own factors. It may be absent.
+// An OwnerBody holds the session of somebody who changes their own factors. Operators may leave it
+// out.
 type OwnerBody struct {
 	Visitor
 	SessionOptions
 	Session string `json:"session,omitempty" maxLength:"1024" doc:"the secret of the owner's session; not needed with the scope admin"`
 }
 
-// byOperator reports whether the request acts for an operator. It acts for the owner instead if it
-// has a session, which must be one of the entry. Without a session, it returns an error if the key
-// does not have the scope admin.
+// byOperator reports whether a request acts for an operator. A request with a session, which must
+// be one of the entry's, acts for the owner instead. byOperator returns an error if there is
+// neither a session nor a key with the scope admin.
 func (b *OwnerBody) byOperator(ctx context.Context, c *call, t *userdb.Type, at EntryPath) (bool, error) {
 	switch {
 	case b != nil && b.Session != "":
-		return false, ownSession(ctx, t, at, b.Session)
+		return false, checkOwnSession(ctx, t, at, b.Session)
 	case c.key.HasScope(admin.ScopeAdmin):
 		return true, nil
 	}
@@ -320,7 +321,7 @@ func removeFactor(ctx context.Context, c *call, t *userdb.Type, in *removeFactor
 		return nil, err
 	}
 	if byOperator {
-		if err := hasFactor(ctx, t, in.FactorPath); err != nil {
+		if err := checkFactor(ctx, t, in.FactorPath); err != nil {
 			return nil, err
 		}
 		_, err := t.ResetFactors(ctx, in.hint(), in.ID)
@@ -337,8 +338,8 @@ func removeFactor(ctx context.Context, c *call, t *userdb.Type, in *removeFactor
 	return factorChangeOf(change), nil
 }
 
-// hasFactor returns an error unless the entry has the factor in the path.
-func hasFactor(ctx context.Context, t *userdb.Type, at FactorPath) error {
+// checkFactor returns an error unless the entry has the factor in the path.
+func checkFactor(ctx context.Context, t *userdb.Type, at FactorPath) error {
 	e, err := t.Find(ctx, at.hint())
 	if err == nil && !slices.Contains(e.FactorIDs(), at.ID) {
 		err = problem(userdb.CodeNotFound, "the entry has no such factor")

@@ -29,8 +29,8 @@ func factorSchema() schema.Schema {
 
 const factorPassword = "correct horse battery"
 
-// TestFactors drives the second step of a login over HTTP: an app is enrolled, signed in with and
-// removed.
+// TestFactors drives the second step of a login over HTTP: an app is enrolled, used for a login,
+// and removed.
 func TestFactors(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, factorSchema())

@@ -196,6 +196,6 @@ func TestFloodOfSignUps(t *testing.T) {
 	g.open()
 	r := g.do("200", "GET", "/v1/events?kind=create", "")
 	if text := r.text; !strings.Contains(text, `"origin":"192.0.2.7"`) {
-		t.Errorf("the history of sign-ups has %s, want the visitor's origin", text)
+		t.Errorf("the events of the sign-ups are %s, want the visitor's origin in them", text)
 	}
 }

@@ -27,7 +27,7 @@ type heldInput struct {
 
 // Held describes a value that an entry has given up and that no other entry may have yet.
 type Held struct {
-	UID   string    `json:"uid" doc:"of the entry that holds the value, which may have been deleted"`
+	UID   string    `json:"uid" doc:"of the entry that holds the value; the entry may have been deleted"`
 	Field string    `json:"field"`
 	Value string    `json:"value" doc:"in canonical form"`
 	Until time.Time `json:"until"`
@@ -54,7 +54,7 @@ type listRetiredInput struct {
 	After string `query:"after" maxLength:"12288" doc:"next from another page"`
 }
 
-// Retired describes the UID of a deleted entry that no other entry may have.
+// Retired describes the UID of a deleted entry, which no other entry may have.
 type Retired struct {
 	UID     string     `json:"uid"`
 	Deleted *time.Time `json:"deleted" doc:"when the entry was deleted; null if that is not known"`

@@ -404,7 +404,7 @@ func TestDrain(t *testing.T) {
 	in := bufio.NewReader(conn)
 	line, err := in.ReadString('\n') // the request was accepted, and the service waits for its body
 	if must(t, err); !strings.Contains(line, "100") {
-		t.Fatal(line)
+		t.Fatalf("got the line %q, want the status 100", line)
 	}
 	stop()
 	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(5 * time.Millisecond) {

@@ -56,7 +56,7 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, 
 }
 
 // recheck returns errWrongKey if a key that was valid no longer is. It returns nil if the store
-// does not answer. It waits for no lookups of others, so that they cannot delay the answer.
+// does not answer. It takes no place for its lookup, so that the lookups of others cannot delay it.
 func (k *keyCache) recheck(ctx context.Context, header string) error {
 	if _, err := k.lookUp(ctx, header, nil); errors.Is(err, userdb.ErrNotFound) {
 		return errWrongKey

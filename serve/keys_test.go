@@ -153,8 +153,7 @@ func (c *client) withClockAnd(o serve.Options) (other *client, pass func(time.Du
 	return other, func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
 }
 
-// TestRevocation checks that every service refuses a revoked or expired key within five
-// seconds.
+// TestRevocation checks that every service refuses a revoked or expired key within five seconds.
 func TestRevocation(t *testing.T) {
 	testdb.EachStore(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, testSchema())

@@ -347,8 +347,8 @@ func TestLargeEntries(t *testing.T) {
 	})
 }
 
-// TestInvalidText checks that invalid text is refused, and not replaced. Otherwise two
-// identifiers or two passwords could become the same.
+// TestInvalidText checks that invalid text is refused, and not replaced. Otherwise two identifiers
+// or two passwords could become the same.
 func TestInvalidText(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()

@@ -47,13 +47,13 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 // singleHeaders lists the headers of requests that take one value, in their canonical forms.
 var singleHeaders = []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-Id"}
 
-// listHeaders lists the headers that handlers read whose values are lists. Their lines together are
-// one list.
+// listHeaders lists the headers that handlers read and whose values are lists. Several lines of one
+// header are one list.
 var listHeaders = []string{"If-Match", "If-None-Match"}
 
-// checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders: a
-// proxy may have read another one of the values than this service would. It joins the lines of each
-// of listHeaders.
+// checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders,
+// because a proxy and this service could read different values. It joins the lines of each of
+// listHeaders into one.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")
@@ -72,7 +72,7 @@ func checkHeaders(r *http.Request) error {
 }
 
 // maxHost is how long the Host header of a request may be, in bytes. SCIM responses repeat it in
-// the URL of each resource. Names of hosts have at most 253 bytes.
+// the URL of each resource. Host names have at most 253 bytes.
 const maxHost = 255
 
 // logRequest writes a line about a request. It leaves out the request's path, parameters and body.

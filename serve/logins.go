@@ -221,7 +221,7 @@ func setPassword(ctx context.Context, c *call, t *userdb.Type, in *passwordInput
 		return nil, err
 	}
 	if in.Body.Owner != "" {
-		if err := ownSession(ctx, t, in.EntryPath, in.Body.Owner); err != nil {
+		if err := checkOwnSession(ctx, t, in.EntryPath, in.Body.Owner); err != nil {
 			return nil, err
 		}
 	}
@@ -424,11 +424,11 @@ func escapeUID(uid string) string {
 var errNoSession = problem(userdb.CodeLogin, "the request has no cookie of a valid session")
 
 func checkSession(ctx context.Context, c *call, _ *empty) (*checkOutput, error) {
-	secret, err := c.request.Cookie(c.service.options.SessionCookie)
+	cookie, err := c.request.Cookie(c.service.options.SessionCookie)
 	if err != nil {
 		return nil, errNoSession
 	}
-	_, e, _, err := c.findSession(ctx, secret.Value)
+	_, e, _, err := c.findSession(ctx, cookie.Value)
 	if errors.Is(err, userdb.ErrNotFound) {
 		return nil, errNoSession
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// newRequestMetrics returns a metric of requests by operation and status, both of which take few
+// newRequestMetrics returns a metric of requests by operation and status, both of which have few
 // values.
 func newRequestMetrics() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{

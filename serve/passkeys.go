@@ -15,10 +15,10 @@ import (
 
 func (s *Service) registerPasskeys() {
 	login := []string{admin.ScopeLogin}
-	handleType(s, route{id: "challengePasskey", method: "POST", path: typePrefix + "/login/passkey/challenge", scopes: login, summary: "Get a challenge for signing in with a passkey, without a name and a password"}, challengePasskey)
+	handleType(s, route{id: "challengePasskey", method: "POST", path: typePrefix + "/login/passkey/challenge", scopes: login, summary: "Get a passkey challenge for signing in without a name or a password"}, challengePasskey)
 	handle(s, route{id: "loginPasskey", method: "POST", path: typePrefix + "/login/passkey", scopes: login, summary: "Sign in with the answer of a passkey, and begin a session on request"}, logInPasskey)
-	handleType(s, route{id: "challengeFactor", method: "POST", path: typePrefix + "/login/factor/challenge", scopes: login, summary: "Get a challenge for the second step of a login with a passkey"}, challengeFactor)
-	handle(s, route{id: "challengeSession", method: "POST", path: "/v1/session/factor/challenge", scopes: login, summary: "Get a challenge for replacing a session with a passkey"}, challengeSession)
+	handleType(s, route{id: "challengeFactor", method: "POST", path: typePrefix + "/login/factor/challenge", scopes: login, summary: "Get a passkey challenge for the second step of a login"}, challengeFactor)
+	handle(s, route{id: "challengeSession", method: "POST", path: "/v1/session/factor/challenge", scopes: login, summary: "Get a passkey challenge for replacing a session"}, challengeSession)
 }
 
 // passkeyEnrolment is the ID of every enrolment of a passkey. The store keeps nothing about these
@@ -34,8 +34,8 @@ func (c *call) passkeysOf(t *userdb.Type) (*passkey.Passkeys, error) {
 	return keys, passkeyError(err)
 }
 
-// passkeyError returns an error that a passkey is invalid or taken as a problem that points to no
-// member of the body, because no single member is wrong. It returns other errors unchanged.
+// passkeyError returns a problem that points to no member of the body if err means that a passkey
+// is invalid or taken, because no single member is wrong then. It returns other errors unchanged.
 func passkeyError(err error) error {
 	code := userdb.CodeOf(err)
 	if err == nil || code != userdb.CodeInvalid && code != userdb.CodeDuplicate {
@@ -59,7 +59,7 @@ func (WebAuthnJSON) Schema(huma.Registry) *huma.Schema {
 // A PasskeyAnswer holds what a browser returned, and the state of the challenge.
 type PasskeyAnswer struct {
 	State  string       `json:"state" maxLength:"1024" doc:"from the response with the challenge"`
-	Answer WebAuthnJSON `json:"answer" doc:"the credential that the browser returned, as its toJSON makes it: at most 64 KiB"`
+	Answer WebAuthnJSON `json:"answer" doc:"the credential that the browser returned, as its toJSON encodes it; at most 64 KiB"`
 }
 
 // check returns an error if the answer is too long.

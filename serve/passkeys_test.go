@@ -102,7 +102,7 @@ func TestPasskeys(t *testing.T) {
 		owned := d.With(func(*authenticator.Device) {})
 		c.do("409 duplicate", "POST", other+"/factors/passkey/confirm", fmt.Sprintf(`{%s,"session":%q}`, c.answer(r, owned.Create), bobs))
 
-		// Without a name. The challenge costs the store nothing.
+		// A login without a name. Its challenge leaves no record.
 		before := c.dump()
 		challenge := func() reply { t.Helper(); return c.do("200", "POST", alone+"/challenge", "") }
 		r = challenge()

@@ -176,8 +176,8 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// withReasons returns p with the reasons why values that no entry has are taken, if the key may
-// know them. Otherwise p says nothing about that.
+// withReasons returns p with the reasons why values that no entry has are taken. If the key may not
+// know these reasons, the result has none of them.
 func (p *Problem) withReasons(key admin.Key) *Problem {
 	if !slices.ContainsFunc(p.Errors, func(e FieldProblem) bool { return e.hidden != "" }) {
 		return p
@@ -228,8 +228,8 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 // changesRemain is the end of a detail about a request that failed after some of its changes.
 const changesRemain = "changes made so far remain"
 
-// unavailableDetail describes what is known about a change, and nothing about servers. A request
-// that makes several changes may have made some of them.
+// unavailableDetail returns a detail that says what is known about a change, and nothing about
+// servers. A request that makes several changes may have made some of them.
 func unavailableDetail(err error) string {
 	_, busy := errors.AsType[*userdb.BusyError](err)
 	switch {
@@ -266,13 +266,13 @@ func fieldProblems(err error) (all []FieldProblem) {
 	if !ok {
 		return nil
 	}
-	w := FieldProblem{Pointer: pointerOf(field.Field), Field: field.Field, Rule: field.Rule, Detail: field.Reason}
+	one := FieldProblem{Pointer: pointerOf(field.Field), Field: field.Field, Rule: field.Rule, Detail: field.Reason}
 	if errors.Is(field, userdb.ErrDuplicate) {
-		w.Rule, w.Detail, w.hidden = "taken", "another entry has it", field.Rule
+		one.Rule, one.Detail, one.hidden = "taken", "another entry has it", field.Rule
 	} else {
-		w.Params = map[string]string{"reason": field.Reason}
+		one.Params = map[string]string{"reason": field.Reason}
 	}
-	return []FieldProblem{w}
+	return []FieldProblem{one}
 }
 
 // bodyFields lists the members of bodies that are not facets.
@@ -332,12 +332,12 @@ func schemaProblem(m *huma.ErrorModel) *Problem {
 		if m := missingProperty.FindStringSubmatch(e.Message); m != nil && inBody {
 			pointer += "/" + m[1]
 		}
-		w := FieldProblem{Pointer: pointer, Rule: "usage", Detail: e.Message}
+		one := FieldProblem{Pointer: pointer, Rule: "usage", Detail: e.Message}
 		isJSON := e.Message == errDuplicateMember.Error() || e.Message == errTooManyValues.Error()
 		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest && !isJSON {
-			w.Detail = "not valid JSON"
+			one.Detail = "not valid JSON"
 		}
-		p.Errors = append(p.Errors, w)
+		p.Errors = append(p.Errors, one)
 	}
 	if len(m.Errors) == 0 && m.Status == http.StatusBadRequest {
 		p.Detail += ": " + m.Detail // which says that the body is missing

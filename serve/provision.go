@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// PrepareSCIM prepares the store for directories if [Options] enable SCIM: it adds what SCIM needs
-// to the stored schema.
+// PrepareSCIM prepares the store for directories if [Options] enable SCIM: it adds to the stored
+// schema what SCIM needs.
 func (s *Service) PrepareSCIM(ctx context.Context) error {
 	if s.scim == nil {
 		return nil
@@ -44,7 +44,7 @@ func (s *Service) serveSCIM(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// describeSCIM serves requests without a key for the descriptions of the service.
+// describeSCIM sends the descriptions of the SCIM service to clients without a key.
 func (s *Service) describeSCIM(w http.ResponseWriter, r *http.Request) error {
 	infoOf(r.Context()).operation = "scim"
 	leave, err := s.budgets.discovery.take(r.Context())

@@ -321,7 +321,7 @@ func TestPatches(t *testing.T) {
 		} {
 			patch(want, good+operation)
 			if now := c.scim("200", "GET", "/Users/"+id, "").text; now != before {
-				t.Errorf("%s: the user changed to %s from %s", operation, now, before)
+				t.Errorf("%s: afterwards the user is %s, want %s as before", operation, now, before)
 			}
 		}
 		c.scim("400 invalidSyntax", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[]}`)
@@ -333,8 +333,8 @@ func TestPatches(t *testing.T) {
 	})
 }
 
-// TestDisabledByDirectory checks that active: false ends sessions and tokens in the same change,
-// and that the history has it.
+// TestDisabledByDirectory checks that active: false disables a user and ends the session, even if
+// the user is active again later, and that the history has both changes.
 func TestDisabledByDirectory(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.createUser("a")
@@ -639,7 +639,7 @@ func TestServiceDiscovery(t *testing.T) {
 		for _, path := range []string{"/ServiceProviderConfig", "/Schemas", "/Schemas/urn:ietf:params:scim:schemas:core:2.0:User", "/ResourceTypes", "/ResourceTypes/Group"} {
 			want := c.scim("200", "GET", path, "").text
 			if status, got := withoutKey("GET", path); status != 200 || strings.TrimSpace(got) != strings.TrimSpace(want) {
-				t.Errorf("%s without a key: %d %s, want %s", path, status, got, want)
+				t.Errorf("%s without a key: got %d %s, want 200 %s", path, status, got, want)
 			}
 			c.withKey("wrong").scim("401", "GET", path, "")
 		}
@@ -648,7 +648,7 @@ func TestServiceDiscovery(t *testing.T) {
 		} {
 			method, path, _ := strings.Cut(request, " ")
 			if status, text := withoutKey(method, path); status != want || !strings.Contains(text, "messages:2.0:Error") {
-				t.Errorf("%s without a key: %d %s, want %d", request, status, text, want)
+				t.Errorf("%s without a key: got %d %s, want %d", request, status, text, want)
 			}
 		}
 		c.equal("schemas", c.scim("200", "GET", "/Schemas", "").str("totalResults"), "2")
@@ -657,8 +657,8 @@ func TestServiceDiscovery(t *testing.T) {
 	})
 }
 
-// TestSchemaForDirectories checks that several processes can add what SCIM needs to the stored
-// schema at the same time while programs run, and that existing entries are listed.
+// TestSchemaForDirectories checks that several services at the same time can add to the stored
+// schema what SCIM needs, and that existing entries are listed.
 func TestSchemaForDirectories(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -827,7 +827,7 @@ func TestDuplicateMembersOfDirectories(t *testing.T) {
 			c.scim("400 invalidSyntax", s[0], s[1], s[2])
 		}
 		if now := c.scim("200", "GET", "/Users/"+id, "").text + c.scim("200", "GET", "/Groups/"+g, "").text; now != before {
-			t.Errorf("the user and the group changed to %s from %s", now, before)
+			t.Errorf("afterwards the user and the group are %s, want %s as before", now, before)
 		}
 		c.equal("users", c.scim("200", "GET", "/Users", "").str("totalResults"), "1")
 	})

@@ -213,7 +213,7 @@ var (
 // them, stays below the limit.
 const maxValues = 60_000
 
-// countValues returns how many values the objects and arrays in v have.
+// countValues returns how many values the objects and arrays in v contain.
 func countValues(v any) (n int) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -17,7 +17,7 @@ import (
 const (
 	abortTimeout        = time.Second            // for canceled requests to end after drainTimeout
 	firstRequestTimeout = 5 * time.Second        // for a connection to begin its first request
-	quietTime           = 500 * time.Millisecond // without a request, until no more are expected
+	quietTime           = 500 * time.Millisecond // without a request, after which none is expected
 	closeTimeout        = time.Second            // for the listener to close
 )
 
@@ -96,7 +96,7 @@ func withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // waitIdle waits until no request is running or on its way, or ctx ends. [http.Server.Shutdown]
-// drops requests that are still being read, so Run calls it only after waitIdle. Meanwhile,
+// drops requests that are still being read, so Run calls it only after waitIdle. In the meantime,
 // connections close after their responses.
 func (s *Service) waitIdle(ctx context.Context, conns *connTracker) {
 	begun := time.Now()

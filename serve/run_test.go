@@ -42,7 +42,7 @@ func (c *client) startImport(by *http.Client, url string) (body *io.PipeWriter, 
 	req, err := http.NewRequestWithContext(c.t.Context(), "POST", url+"/v1/types/user/import", r)
 	must(c.t, err)
 	req.Header.Set("Authorization", "Bearer "+c.key)
-	req.Header.Set("Expect", "100-continue") // the 100 is sent when the body is read
+	req.Header.Set("Expect", "100-continue") // the service sends 100 when it reads the body
 	answer = make(chan reply, 1)
 	go func() {
 		res, err := by.Do(req)

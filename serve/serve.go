@@ -37,7 +37,7 @@ const (
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
 	maxBodyBytes   = 1 << 20
-	maxNamespaces  = 1000 // whose views are kept
+	maxNamespaces  = 1000 // number of views that are kept, one for each namespace
 )
 
 // Timeouts, which tests change. storeTimeout limits all calls to the store that one request makes.
@@ -80,16 +80,16 @@ type Options struct {
 	// SCIM configures the routes for directories at /scim/v2. If it is nil, there are none.
 	SCIM *scim.Options
 
-	// Console enables the pages for operators at /console. With admin.RequireFactors, operators
-	// need a second factor there.
+	// Console enables the pages for operators at /console. Operators need a second factor there if
+	// [admin.RequireFactors] has required it.
 	Console bool
 
-	// Passkeys enables passkeys for types with the field for them. If it is nil, the routes for
-	// passkeys refuse. All namespaces have the same relying party.
+	// Passkeys enables passkeys for types that have a field for them. If it is nil, the routes for
+	// passkeys refuse all requests. All namespaces have the same relying party.
 	Passkeys *passkey.Config
 
 	// OperatorPasskeys enables passkeys for operators in the console. Its only origin should be
-	// that of the console: a script on another one could sign in with an operator's passkey.
+	// that of the console: a script on another origin could sign in with an operator's passkey.
 	OperatorPasskeys *passkey.Config
 
 	// ResetLink is the URL of the application's page for a new password, with {secret} in it.
@@ -120,14 +120,14 @@ type Service struct {
 	ready    readiness
 	requests *prometheus.HistogramVec
 
-	draining atomic.Bool  // connections close after their responses
+	draining atomic.Bool  // if true, connections close after their responses
 	active   atomic.Int64 // number of requests
 }
 
 // A cachedView is a view of a namespace under the schema that is stored there.
 type cachedView struct {
 	db   *userdb.DB
-	read time.Time
+	read time.Time // when the stored schema was read
 }
 
 // New returns a service for a view of a store. It does not access the store.
@@ -171,14 +171,14 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 // ServeHTTP implements [http.Handler].
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// viewOf returns the view of the namespace with a path. If fresh is set, it reads the stored schema
-// again unless it did so within schemaMaxAge.
+// viewOf returns the view of the namespace with the given path. If fresh is set, it reads the
+// stored schema again unless it did so within schemaMaxAge.
 func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.DB, error) {
 	s.mu.Lock()
-	known, has := s.views[path]
+	cached, has := s.views[path]
 	s.mu.Unlock()
-	if has && (!fresh || time.Since(known.read) < schemaMaxAge) {
-		return known.db, nil
+	if has && (!fresh || time.Since(cached.read) < schemaMaxAge) {
+		return cached.db, nil
 	}
 	ctx, cancel := withStoreTimeout(ctx)
 	defer cancel()
@@ -203,8 +203,8 @@ func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.
 		return nil, err
 	}
 	// If nothing has changed, keep the view, whose listeners share one feed.
-	if has && equalSchemas(known.db.Schema(), db.Schema()) {
-		db = known.db
+	if has && equalSchemas(cached.db.Schema(), db.Schema()) {
+		db = cached.db
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testdb.Main(m))
 }
 
-// A client sends requests to a service with a key.
+// A client sends requests with a key to a service.
 type client struct {
 	*testdb.Site
 	t    *testing.T
@@ -375,7 +375,7 @@ func TestLoginsAndSessions(t *testing.T) {
 		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"nobody","password":"battery staple 9"}`)
 		r := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"ALICE","password":"battery staple 9"}`)
 		if c.equal("entry", r.str("entry.uid"), "alice"); r.body["session"] != nil {
-			t.Errorf("a session that was not requested: %s", r.text)
+			t.Errorf("got a session that was not requested: %s", r.text)
 		}
 		r = c.do("200", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","origin":"192.0.2.1","agent":"test","session":{"life":"2d","idle":"1h"}}`)
 		secret, id := r.str("session.secret"), r.str("session.id")
@@ -430,7 +430,7 @@ func TestLoginsAndSessions(t *testing.T) {
 		}
 		r = c.do("429 throttled", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
 		if r.header.Get("Retry-After") == "" || r.header.Get("Retry-After") != r.str("retry_after") {
-			t.Errorf("got %v %s, want the Retry-After of the body's retry_after", r.header, r.text)
+			t.Errorf("got %v %s, want a Retry-After that equals retry_after in the body", r.header, r.text)
 		}
 		c.do("204", "DELETE", path+"/waits", "")
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)

@@ -35,7 +35,7 @@ func (c *client) startRequest(method, path, text string) (finish func() reply) {
 	must(c.t, err)
 	req.Header.Set("Authorization", "Bearer "+c.key)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Expect", "100-continue") // the 100 is sent when the body is read
+	req.Header.Set("Expect", "100-continue") // the service sends 100 when it reads the body
 	c.t.Cleanup(func() { _ = rest.Close() }) // so that the service can end even if the test fails
 	answers := make(chan reply, 1)
 	go func() {
@@ -364,24 +364,24 @@ func TestCountsOfOneKey(t *testing.T) {
 	for i := range 6 {
 		go func() { replies <- greedy.send("GET", fmt.Sprintf("/v1/types/user/count?order=age&gte=%d", i), "") }()
 	}
-	var early []reply
+	var all []reply
 	select {
-	case r := <-replies: // all places are taken
-		early = append(early, r)
+	case r := <-replies: // refused, because counts have taken all places
+		all = append(all, r)
 	case <-time.After(100 * time.Millisecond):
 	}
 	go func() { replies <- c.send("GET", "/v1/types/user/count?disabled=true", "") }()
 	select {
 	case r := <-replies:
-		early = append(early, r)
+		all = append(all, r)
 	case <-time.After(100 * time.Millisecond):
 	}
 	g.shut.Store(false)
 	close(g.opened)
-	for range 7 - len(early) {
-		early = append(early, <-replies)
+	for range 7 - len(all) {
+		all = append(all, <-replies)
 	}
-	for _, r := range early {
+	for _, r := range all {
 		if r.status != 200 {
 			t.Errorf("a count got %d %s, want 200", r.status, r.text)
 		}

@@ -17,7 +17,7 @@ func (s *Service) registerTags() {
 	handleType(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Remove a tag from an entry", status: http.StatusNoContent}, removeTag)
 }
 
-// Tags holds the tags of an entry, as many as the schema allows.
+// Tags holds the tags of an entry.
 type Tags struct {
 	Tags []string `json:"tags"`
 }
@@ -38,7 +38,7 @@ func getTags(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*tags
 	return tagsOf(tags), nil
 }
 
-// tagsOf returns the response with tags. Its list is never null.
+// tagsOf returns a response with the tags. In JSON, their list is never null.
 func tagsOf(tags []string) *tagsOutput {
 	if tags == nil {
 		tags = []string{}
@@ -49,7 +49,7 @@ func tagsOf(tags []string) *tagsOutput {
 type replaceTagsInput struct {
 	EntryPath
 	Body struct {
-		Tags []string `json:"tags" maxItems:"1000" doc:"at most as many as the schema allows for the record"`
+		Tags []string `json:"tags" maxItems:"1000" doc:"at most as many as the schema allows"`
 	}
 }
 

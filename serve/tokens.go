@@ -118,7 +118,7 @@ type redeemInput struct {
 		Visitor
 		Purpose string          `json:"purpose" maxLength:"256"`
 		Secret  string          `json:"secret" maxLength:"1024"`
-		Owner   string          `json:"owner_session,omitempty" maxLength:"1024" doc:"the secret of the session that the visitor has; if it is one of the entry, a self-registered entry keeps its password and sessions. Not with session"`
+		Owner   string          `json:"owner_session,omitempty" maxLength:"1024" doc:"the secret of the session that the visitor has; if it is a session of the entry, a self-registered entry keeps its password and sessions. Not allowed together with session"`
 		Session *SessionOptions `json:"session,omitempty" doc:"if present, a session begins"`
 	}
 }
@@ -127,7 +127,7 @@ func redeemToken(ctx context.Context, c *call, in *redeemInput) (*tokenOutput, e
 	ctx = in.Body.withOrigin(ctx)
 	options, err := in.Body.parseSession(in.Body.Session)
 	if err == nil && in.Body.Owner != "" && in.Body.Session != nil {
-		err = usageProblem("either owner_session or session")
+		err = usageProblem("want either owner_session or session")
 	}
 	if err != nil {
 		return nil, err

@@ -189,7 +189,7 @@ func parseQuery(r *http.Request, names ...string) (values url.Values, all []Fiel
 	return values, all
 }
 
-// A refusedLine is one line of the response to an import.
+// A refusedLine says why an import refused a line. It is itself a line of the response.
 type refusedLine struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
@@ -266,7 +266,7 @@ func importError(ctx context.Context, err error, report transfer.Report) error {
 	cut, unread := errors.AsType[*transfer.ReadError](err)
 	_, refused := errors.AsType[*Problem](err)
 	switch {
-	case refused: // its key is no longer valid, or the service is shutting down
+	case refused: // the key is no longer valid, or the service is shutting down
 	case unread && drainContextsOf(ctx).store.Err() != nil:
 		p = errShuttingDown
 	case unread && errors.Is(cut, transfer.ErrInput):

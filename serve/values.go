@@ -21,9 +21,9 @@ import (
 // A MarkedValue is one of several values of a field, with what is known about it.
 type MarkedValue struct {
 	Value    string     `json:"value"`
-	Verified *time.Time `json:"verified,omitempty" doc:"when its owner confirmed it; absent for the first value: the entry's own member verified lists its field instead"`
+	Verified *time.Time `json:"verified,omitempty" doc:"when its owner confirmed it; absent for the first value, whose field is in the member verified of the entry instead"`
 	// Unverified means the same as in userdb.FieldValue.
-	Unverified bool   `json:"unverified,omitempty" doc:"the first value was added beside another one and became the first without a proof, so that nobody signs in with it until it is verified"`
+	Unverified bool   `json:"unverified,omitempty" doc:"true if the value was added beside another one and became the first without a proof: nobody signs in with it until it is verified"`
 	Label      string `json:"label,omitempty" doc:"what kind of value it is for its owner, such as work"`
 }
 
@@ -93,7 +93,8 @@ const (
 	maxValueFields = 200
 )
 
-// NewValues holds the values that fields are to have. A field without values loses all it has.
+// NewValues holds the values that fields are to have. A field with an empty list loses all its
+// values.
 type NewValues map[string][]NewValue
 
 // Schema implements [huma.SchemaProvider].
@@ -148,10 +149,10 @@ func checkFirst(field string, texts []string, raw map[string]json.RawMessage, fa
 // valuePointer returns the JSON pointer to the values of a field in a request body.
 func valuePointer(field string) string { return "/values/" + escapePointer(field) }
 
-var errPreconditionRequired = problem(userdb.CodePrecondition, "new values in place of all those of a field require If-Match").withStatus(http.StatusPreconditionRequired)
+var errPreconditionRequired = problem(userdb.CodePrecondition, "replacing all values of a field requires If-Match").withStatus(http.StatusPreconditionRequired)
 
-// edit gives the values to an entry and returns the fields that this changes. Values that the entry
-// has already need no revision, so that an entry can be sent back as it was read.
+// edit sets the values in an entry and returns the fields that this changes. Values that the entry
+// has already require no revision, so that an entry can be sent back as it was read.
 func (n NewValues) edit(e *userdb.Entry, hasRevision bool, raw map[string]json.RawMessage, facets schema.Facets) (changed []string, err error) {
 	for _, field := range slices.Sorted(maps.Keys(n)) {
 		texts := n.texts(field)

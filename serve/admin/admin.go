@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Open returns a view of the API keys, operators, jobs, links and settings of a store. It uses the
-// connections of db, which may be any view of the store.
+// Open returns a view of the API keys, operators, jobs, links and settings of a store. The view
+// uses the connections of db, which may be any view of the store.
 func Open(db *userdb.DB) (*userdb.DB, error) {
 	key, err := declareKey()
 	job, jobErr := declareJob()

@@ -24,8 +24,8 @@ const (
 )
 
 // FactorKeysMissing reports whether entries of db's namespace have second factors and db cannot
-// decrypt any of them. If db is the root namespace, operators also count. It reads only a sample,
-// so a few factors in a large store on a server can escape it.
+// decrypt any of them. If db is a view of the root namespace, operators also count. It reads only a
+// sample, so it can miss a few factors in a large store on a server.
 func FactorKeysMissing(ctx context.Context, db *userdb.DB) (bool, error) {
 	v := view.Of(db)
 	namespaces := []recordkey.Namespace{v.NS}
@@ -80,7 +80,7 @@ func entriesWithFactors(ctx context.Context, v *view.View, ns recordkey.Namespac
 	return found, nil
 }
 
-// A LostFactors names the second factors of an entry that no key decrypts.
+// A LostFactors holds the IDs of those second factors of an entry that no key decrypts.
 type LostFactors struct {
 	Entry userdb.Entry
 	IDs   []string
@@ -110,7 +110,7 @@ func FindLostFactors(ctx context.Context, db *userdb.DB, t *userdb.Type) iter.Se
 }
 
 // lostFactors returns the IDs of an entry's factors for which the view lacks the key, and how many
-// others its keys decrypt.
+// others it can decrypt.
 func lostFactors(ctx context.Context, v *view.View, prk recordkey.Key) (ids []string, kept int, err error) {
 	r, err := v.FindOne(ctx, store.Lookup{PRK: prk})
 	if errors.Is(err, store.ErrNotFound) {
@@ -127,8 +127,8 @@ func lostFactors(ctx context.Context, v *view.View, prk recordkey.Key) (ids []st
 	return ids, kept, err
 }
 
-// openSealed returns how many factors of an entry the keys of a view open, and the names of those
-// whose key they lack.
+// openSealed returns how many factors of an entry a view can decrypt, and the names of those for
+// which it lacks the key.
 func openSealed(ctx context.Context, v *view.View, r store.Record) (opened int, lost []string, err error) {
 	names := r.Factors().Names()
 	_, values, err := v.Engine.ReadFactors(ctx, r.Key, names, v.StoreTime())

@@ -23,7 +23,7 @@ var ErrHasFactor = coded.New(userdb.CodeConflict, "the operator has a second fac
 
 // FactorsAllowed reports whether operators may enrol second factors under the stored schema, and
 // whether passkeys are among these. In a store that an earlier version made, AllowFactors allows
-// factors, and IssueEnrolLink also passkeys.
+// factors other than passkeys, and IssueEnrolLink allows both.
 func FactorsAllowed(ctx context.Context, db *userdb.DB) (allowed, passkeys bool, err error) {
 	adminDB, err := Open(db)
 	if err != nil {
@@ -68,9 +68,9 @@ func allowFactors(ctx context.Context, db *userdb.DB, extend func(schema.Type) s
 }
 
 // IssueEnrolLink lets operators enrol second factors, including passkeys, and returns the token of
-// a link with which an operator enrols a first factor. The operator also needs the password. The
-// error is ErrHasFactor if the operator has one, and ErrNotFound if there is no such operator or
-// they are disabled.
+// a link with which the given operator enrols one. The operator also needs the password. The error
+// is ErrHasFactor if the operator has a second factor already, and ErrNotFound if the operator does
+// not exist or is disabled.
 func IssueEnrolLink(ctx context.Context, db *userdb.DB, operator hints.Hint) (secret string, err error) {
 	if err := allowFactors(ctx, db, withPasskeys); err != nil {
 		return "", err

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// openWithKeys opens a store with a key of second factors.
+// openWithKeys opens a store with a key for second factors.
 func openWithKeys(t *testing.T, url string) *userdb.DB {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), url, userdb.Options{Keys: [][]byte{make([]byte, 32)}})
@@ -25,7 +25,7 @@ func openWithKeys(t *testing.T, url string) *userdb.DB {
 	return db
 }
 
-// enrol signs an operator in with the password and adds an authenticator app.
+// enrol signs an entry in with the password and adds an authenticator app.
 func enrol(t *testing.T, operators *userdb.Type, name string) error {
 	t.Helper()
 	e, err := operators.Login(t.Context(), name, goodPassword, userdb.Attempt{})
@@ -105,8 +105,7 @@ func TestOldStore(t *testing.T) {
 	}
 }
 
-// TestEnrolLink checks that a link is for one operator who has no second factor, works in new and
-// old stores, expires, and cannot be used twice.
+// TestEnrolLink checks that a link is for one operator, expires, and cannot be used twice.
 func TestEnrolLink(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()
@@ -114,7 +113,7 @@ func TestEnrolLink(t *testing.T) {
 		db, err := view.Reconfigure(db, func(c *view.Config) { c.Clock = func() time.Time { return now } })
 		must(t, err)
 		if _, err := admin.IssueEnrolLink(ctx, db, hints.Any("olga")); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("a link for nobody: got %v, want ErrNotFound", err)
+			t.Errorf("a link for an operator who does not exist: got %v, want ErrNotFound", err)
 		}
 		e, err := admin.AddOperator(ctx, db, "Olga", goodPassword)
 		must(t, err)

@@ -23,14 +23,14 @@ const GroupTagPrefix = "scim:"
 
 const groupType = "group"
 
-// groupSpaces contains, for each namespace, a namespace for its groups, named ofPrefix followed by
-// the path of the namespace.
+// groupSpaces contains a namespace for the groups of each namespace of accounts. Its name is
+// ofPrefix followed by the path of the namespace of accounts.
 var groupSpaces, _ = view.Reserved.Sub("groups")
 
 const ofPrefix = "of "
 
-// Groups returns the groups that directories maintain for a type of db. For each namespace and
-// type, they are entries in a namespace of their own.
+// Groups returns the groups that directories maintain for a type of db. The groups of each
+// namespace and type are entries in a namespace of their own.
 func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 	ns := groupSpaces
 	for _, name := range []string{ofPrefix + namespaceOf(db), typ} {

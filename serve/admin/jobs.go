@@ -283,7 +283,7 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 	return all, nil
 }
 
-// asOf returns the job as of the given time: it is lost if its last report is too old.
+// asOf returns the job as of the given time: a running job is lost if its last report is too old.
 func (j Job) asOf(now time.Time) Job {
 	if j.State == JobRunning && now.Sub(j.LastHeartbeat) > jobSilence {
 		j.State = JobLost

@@ -116,9 +116,9 @@ func OpenKeys(db *userdb.DB) (*Keys, error) {
 func (ks *Keys) In(ns string) *Keys { return &Keys{ks.all, ks.typed, ks.operators, ns} }
 
 // Create makes a key and returns its secret: "udb_" followed by 160 random bits. It sets the hash
-// and the time of k, and its maker, who is the actor of the context. If the maker is an operator
-// who has been disabled or has been given another password, Create leaves no key and returns
-// ErrOperatorDisabled.
+// of k, the time at which k is made, and who makes it: the actor of the context. If the maker is an
+// operator who has been disabled or has been given another password, Create leaves no key and
+// returns ErrOperatorDisabled.
 func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	if err := k.check(); err != nil {
 		return "", err

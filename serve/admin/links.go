@@ -77,7 +77,7 @@ func (ls *Links) Issue(ctx context.Context, operator string, account recordkey.K
 	}
 	if err = issue(); err != nil {
 		if code := userdb.CodeOf(err); code != userdb.CodeUnavailable && code != userdb.CodeOther {
-			// There is certainly no link. If the record cannot be deleted, it is pruned later.
+			// Certainly no link was made. If the record cannot be deleted, it is pruned later.
 			_ = ls.all.Delete(ctx, hints.UID(l.ID))
 		}
 		return err
@@ -164,5 +164,5 @@ func (ls *Links) End(ctx context.Context, l Link) error {
 	return userdb.ErrConflict
 }
 
-// maxEndAttempts is how often End tries again if others change the account at the same time.
+// maxEndAttempts is how often End tries to change an account that others change at the same time.
 const maxEndAttempts = 20

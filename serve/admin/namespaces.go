@@ -78,7 +78,7 @@ func EverServed(ctx context.Context, db *userdb.DB) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	stored, err := migrate.StoredSchema(ctx, adminDB) // whichever came first stored it
+	stored, err := migrate.StoredSchema(ctx, adminDB) // stored together with the first of them
 	return len(stored.Types) > 0, err
 }
 
@@ -160,10 +160,10 @@ func (r removal) setupLinks(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// ownsSetupLink reports whether a set-up link, given by the members of its record, is valid in the
-// namespace or in one inside it.
+// ownsSetupLink reports whether the set-up link whose record has the given members is valid in the
+// namespace of r or in one inside it.
 func (r removal) ownsSetupLink(members map[string]string) bool {
-	for _, member := range members { // the last word is the escaped namespace
+	for _, member := range members { // its last word is the escaped namespace
 		ns, err := recordkey.Unescape(member[strings.LastIndexByte(member, ' ')+1:])
 		if err == nil && CanSee(r.ns, ns) {
 			return true
@@ -172,7 +172,8 @@ func (r removal) ownsSetupLink(members map[string]string) bool {
 	return false
 }
 
-// links removes the records of links that operators made. The links end with their accounts.
+// links removes the records of links that operators made. The links themselves end with their
+// accounts.
 func (r removal) links(ctx context.Context) (n int64, err error) {
 	links, err := OpenLinks(r.db)
 	if err != nil {
@@ -216,7 +217,7 @@ func (r removal) keys(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// jobs removes jobs. Their processes stop them at their next heartbeat.
+// jobs removes the records of jobs. A job that is running stops at its next heartbeat.
 func (r removal) jobs(ctx context.Context) (n int64, err error) {
 	jobs, err := OpenJobs(r.db)
 	if err != nil {
@@ -236,7 +237,8 @@ func (r removal) jobs(ctx context.Context) (n int64, err error) {
 
 // groups removes all records of groups and counts the groups.
 func (r removal) groups(ctx context.Context) (n int64, err error) {
-	// Remove entries first: a second group could take the name of a group whose name is gone.
+	// Remove the entries first. If names went first, a second group could take the name of a group
+	// that still exists.
 	n, err = r.groupRecords(ctx, true)
 	if err == nil && !r.dry {
 		_, err = r.groupRecords(ctx, false)

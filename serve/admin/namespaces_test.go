@@ -16,7 +16,7 @@ import (
 )
 
 // fillOwned makes an operator, a link, a key, a job and a group of a namespace. Their names contain
-// its path with hyphens.
+// its path, with hyphens in place of slashes.
 func fillOwned(t *testing.T, db *userdb.DB, path string) (operator, key string) {
 	t.Helper()
 	name, ctx := "of-"+strings.ReplaceAll(path, "/", "-"), t.Context()

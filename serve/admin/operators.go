@@ -41,7 +41,7 @@ const (
 	purposeSetup = "setup"
 )
 
-// ErrAlreadySetUp means that there is already an operator, so set-up links are not made.
+// ErrAlreadySetUp means that no set-up link is made, because there is already an operator.
 var ErrAlreadySetUp = coded.New(userdb.CodeConflict, "there is an operator already")
 
 func declareOperator() schema.Type {
@@ -54,7 +54,7 @@ func declareOperator() schema.Type {
 
 // PasskeyField is the field of operators for the digests of their passkeys. The stored schema has
 // it if the first operator was made by a version that knows passkeys. In other stores
-// [IssueEnrolLink] adds it, which takes a pass over the store.
+// [IssueEnrolLink] adds it, in a pass over the store.
 const PasskeyField = "passkeys"
 
 // withPasskeys returns a copy of the type of operators that has the field for passkeys.
@@ -106,7 +106,7 @@ func WithPassword(ctx context.Context, changed time.Time) context.Context {
 //
 // Call it after storing a new key, link or job, and remove that again if checkOperator fails. To
 // disable an operator, first mark the operator as disabled and then search for the operator's keys,
-// links and jobs. So either checkOperator sees that the operator is disabled, or the search finds
+// links and jobs. Then either checkOperator sees that the operator is disabled, or the search finds
 // the new record.
 func checkOperator(ctx context.Context, operators *userdb.Type, name string) error {
 	changed, _ := ctx.Value(passwordKey{}).(time.Time)
@@ -159,7 +159,7 @@ func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
 	return userdb.NewEntry{UID: uid, Facets: facets, Password: password, RequirePassword: true}
 }
 
-// takenUID reports whether err means that there is already a first operator.
+// takenUID reports whether err means that another entry has the UID of a new one.
 func takenUID(err error) bool {
 	field, ok := errors.AsType[*userdb.FieldError](err)
 	return ok && errors.Is(field, userdb.ErrDuplicate) && field.Field == "uid"
@@ -195,9 +195,9 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (secret string, err error) {
 	return secret, nil
 }
 
-// A token has tokenBytes random bytes. It is stored like a token of an entry whose UID is
-// setupPrefix and the first linkIDLength characters of the token. No operator has such a UID. The
-// other characters have 160 random bits.
+// The token of a set-up link has tokenBytes random bytes. It is stored like a token of an entry
+// whose UID consists of setupPrefix and the first linkIDLength characters of the token. No operator
+// has such a UID. The other characters have 160 random bits.
 const (
 	tokenBytes   = 26
 	setupPrefix  = "setup-"

@@ -12,7 +12,7 @@ func providerConfig(c *call) (answer, error) {
 		"filter":  map[string]any{"supported": true, "maxResults": maxCount},
 		"sort":    no, "etag": no, "changePassword": no,
 		"authenticationSchemes": []any{map[string]any{
-			"type": "oauthbearertoken", "name": "API key", "description": "Authorization: Bearer, with an API key of the scope scim", "primary": true,
+			"type": "oauthbearertoken", "name": "API key", "description": "Authorization: Bearer, with an API key that has the scope scim", "primary": true,
 		}},
 		"meta": map[string]any{"resourceType": "ServiceProviderConfig", "location": c.locationOf("ServiceProviderConfig")},
 	}}, nil

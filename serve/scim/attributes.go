@@ -13,7 +13,7 @@ import (
 type edit struct {
 	attributes map[string]*string
 	active     *bool
-	addresses  *addressEdit // replaces the attribute emails if requests may set several values
+	addresses  *addressEdit // changes to emails if requests may set several values, otherwise nil
 }
 
 // newEdit returns an empty edit. several means that requests may set several values of emails.
@@ -123,8 +123,8 @@ func (e *edit) setName(at target, v any) error {
 	return nil
 }
 
-// setEmails sets the only stored address: the primary one, or else the one of type work, or else
-// the one without a type. It ignores other addresses.
+// setEmails sets the only stored address to the primary address in v, or else to the one of type
+// work, or else to the one without a type. It ignores other addresses.
 func (e *edit) setEmails(at target, v any) error {
 	switch work, supported := matchesWork(at.which); {
 	case !supported:
@@ -194,7 +194,7 @@ func matchesWork(which filter.Expression) (work, supported bool) {
 	return false, false
 }
 
-// lookupFold returns the value of a name in an object, whatever its case.
+// lookupFold returns the value of a member of an object. The case of its name makes no difference.
 func lookupFold(m map[string]any, name string) any {
 	for key, v := range m {
 		if strings.EqualFold(key, name) {

@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// If the schema allows several values in the field of emails, emails has all of them. Then userName
-// is in the same field: its first value is userName and the primary address.
+// If the schema allows several values in the field of emails, emails has all of them. That field
+// then also holds userName: its first value is userName and the primary address.
 
 // maxNamed limits the addresses that a request names in its values and filters.
 const maxNamed = 200
@@ -50,7 +50,7 @@ func kindOf(all []address, i int) string {
 
 const workKind = "work"
 
-// emailsResource returns addresses as they are in a resource.
+// emailsResource returns addresses as they appear in a resource.
 func emailsResource(all []address) []any {
 	out := make([]any, len(all))
 	for i, a := range all {
@@ -183,8 +183,8 @@ func (a *addressEdit) conditions(which filter.Expression) ([]condition, error) {
 
 var errAddressFilter = badRequest(invalidFilter, "a filter on emails may only combine comparisons with eq of type, value and primary, with and")
 
-// parseAddresses reads one address or a list of them. required names a member that each must have,
-// if it is not "".
+// parseAddresses reads one address or a list of them. If required is "value", each must have a
+// value. If it is "type", an address without a type gets an empty one.
 func parseAddresses(v any, required string) (all []givenAddress, err error) {
 	list, ok := v.([]any)
 	if !ok {
@@ -223,8 +223,8 @@ func parseAddresses(v any, required string) (all []givenAddress, err error) {
 	return all, nil
 }
 
-// stringMember returns the text of a member, whatever the case of its name. It returns nil if there
-// is none.
+// stringMember returns the text of a member, or nil if there is none. The case of its name makes no
+// difference.
 func stringMember(m map[string]any, name string) (*string, error) {
 	v := lookupFold(m, name)
 	text, ok := v.(string)
@@ -266,7 +266,7 @@ func (c *call) editAddresses(before []address, e *edit) ([]address, error) {
 	return l.all, l.finish()
 }
 
-// changeAddresses changes the addresses in a copy of an entry.
+// changeAddresses changes the addresses of e according to an edit.
 func (c *call) changeAddresses(e *userdb.Entry, edit *edit) error {
 	before := c.addresses(*e)
 	after, err := c.editAddresses(before, edit)
@@ -523,7 +523,7 @@ func (l *addressList) put(a address, found []int) int {
 		at = old
 	}
 	if old >= 0 && !slices.Contains(found, old) {
-		a.text = l.all[old].text // keep the spelling, which its mark of verification belongs to
+		a.text = l.all[old].text // keep the spelling, to which a verification applies
 	}
 	if a.kind == "" && at < len(l.all) {
 		a.kind = l.all[at].kind

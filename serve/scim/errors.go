@@ -98,8 +98,8 @@ func idError(err error) error {
 	return err
 }
 
-// withAttribute returns the error about a field with the name of the attribute that the field
-// stores, and other errors unchanged.
+// withAttribute returns an error about a field as one about the attribute that the field stores. It
+// returns other errors unchanged.
 func (c *call) withAttribute(err error) error {
 	refused, is := errors.AsType[*userdb.FieldError](err)
 	if !is || errors.Is(err, ErrPartial) {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestErrorsAgreeWithTheTable checks that a directory receives the status and scimType of the table
-// of codes. The service answers all other errors itself.
+// of codes. Errors whose code has no scimType are left to the service.
 func TestErrorsAgreeWithTheTable(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		status, scimType := code.SCIM()

@@ -122,9 +122,9 @@ func terms(urn string, e filter.Expression, several bool) ([]term, error) {
 
 var errFilter = badRequest(invalidFilter, "a filter may only combine eq with and; it may name userName, externalId, id and emails.value of users, and displayName, externalId, id and members of groups")
 
-// parseValueFilter parses the filter in the brackets of a multi-valued attribute. It must compare
-// value, and may also compare type with "work". If emails may have several values, it may compare
-// value, type, or both.
+// parseValueFilter parses the filter in the brackets of a multi-valued attribute. The filter must
+// compare value, and may also compare type with "work". If emails may have several values, it may
+// compare value, type, or both.
 func parseValueFilter(e filter.Expression, several bool) (t term, err error) {
 	conditions := []filter.Expression{e}
 	if l, ok := e.(*filter.LogicalExpression); ok && l.Operator == filter.AND {

@@ -105,7 +105,8 @@ func FuzzPatch(f *testing.F) {
 }
 
 // checkAddresses applies an edit to several lists of addresses, one of them empty. It returns the
-// bad request, or an error if a result has duplicates or does not begin with the user name.
+// error with which the edit is refused, or another one if a result has duplicates or does not begin
+// with the user name.
 func checkAddresses(edit addressEdit) error {
 	if edit.count > maxNamed {
 		return fmt.Errorf("names %d addresses", edit.count)

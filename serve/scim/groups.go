@@ -194,10 +194,10 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 		return e, idError(err)
 	}
 	e, err = c.changeMembers(e.UID(), g.members)
-	return e, idError(markPartial("the group was changed, and some of its members may have been", err))
+	return e, idError(markPartial("the group was changed, and some of its members may have changed", err))
 }
 
-// changeMembers gives a group that was created or changed its tag, and changes its members.
+// changeMembers gives a new or changed group its tag, and then changes its members.
 func (c *call) changeMembers(id string, w memberSet) (userdb.Entry, error) {
 	return c.withTag(c.ctx, id, func(ctx context.Context, tag string) error {
 		return c.applyMembers(ctx, id, tag, w)

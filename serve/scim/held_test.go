@@ -79,7 +79,7 @@ func TestHeldValues(t *testing.T) {
 			d.wantError(409, uniqueness, "PATCH", "/Users/"+other, patchBody(`{"op":"add","path":"externalId","value":"`+held+`"}`))
 		}
 		if after := d.must("GET", "/Users/"+other, ""); d.describeEmails(after) != d.describeEmails(before) || after["externalId"] != nil {
-			t.Errorf("the user changed to %v from %v", after, before)
+			t.Errorf("after the refusals the user is %v, want %v as before", after, before)
 		}
 		_, err := d.send("POST", "/Users", userBody("gone", ""))
 		refused, is := errors.AsType[*Error](err)
@@ -87,7 +87,7 @@ func TestHeldValues(t *testing.T) {
 			t.Errorf("the response says %v, want %s", err, want)
 		}
 		if n := d.find(`userName eq "before@"`); n != 0.0 {
-			t.Errorf("%v users are found by an address that is held", n)
+			t.Errorf("%v users are found by an address that is held, want none", n)
 		}
 		d.must("PATCH", "/Users/"+moved, patchBody(`{"op":"replace","path":"userName","value":"before@"},{"op":"add","path":"externalId","value":"E-2"}`))
 		if id := d.must("POST", "/Users", userBody("new", ""))["id"]; id == gone {

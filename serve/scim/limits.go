@@ -78,8 +78,8 @@ func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err 
 	}
 }
 
-// keep appends the entries that a filter has selected to all. It returns errTooManyFound if the
-// request would exceed its limits.
+// keep counts some entries that a filter has selected, and appends them to all. It returns
+// errTooManyFound if the request would exceed its limits.
 func (c *call) keep(all []userdb.Entry, some ...userdb.Entry) ([]userdb.Entry, error) {
 	if c.used.add(some); c.used.entries > maxFound || c.used.bytes > maxBytes {
 		return nil, errTooManyFound

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// lowerLimit lowers a limit until the test ends.
-func lowerLimit(t *testing.T, limit *int, to int) {
+// setLimit sets a limit until the test ends.
+func setLimit(t *testing.T, limit *int, to int) {
 	before := *limit
 	*limit = to
 	t.Cleanup(func() { *limit = before })
@@ -63,13 +63,13 @@ func TestMembersWithoutUsers(t *testing.T) {
 		}
 		clear(d.h.positions)
 		all, _ := d.resources("/Groups")
-		lowerLimit(t, &maxMembers, 5)
+		setLimit(t, &maxMembers, 5)
 		for i, id := range all {
 			if ids, total := d.resources(fmt.Sprint("/Groups?startIndex=", i+1)); !slices.Equal(ids, []string{id}) || total != 3 {
 				t.Errorf("page from %d: got %q of %d, want %s of 3", i+1, ids, total, id)
 			}
 		}
-		lowerLimit(t, &maxMembers, 2)
+		setLimit(t, &maxMembers, 2)
 		d.wantError(400, "tooMany", "GET", "/Groups", "")
 		d.wantError(400, "tooMany", "GET", "/Groups/"+all[0], "")
 		d.wantError(400, "tooMany", "GET", "/Groups?filter="+url.QueryEscape(`displayName eq "C"`), "")
@@ -85,9 +85,9 @@ func TestMembersWithoutUsers(t *testing.T) {
 
 		maxMembers = 100
 		size := memberOverhead + len(uids[0]) + len("http://example.com"+Prefix+"/Users/"+uids[0])
-		lowerLimit(t, &maxBytes, 3*size-1)
+		setLimit(t, &maxBytes, 3*size-1)
 		d.wantError(400, "tooMany", "GET", "/Groups/"+all[0], "")
-		lowerLimit(t, &maxBytes, 3*size)
+		setLimit(t, &maxBytes, 3*size)
 		if v := d.must("GET", "/Groups/"+all[0], ""); len(memberValues(v)) != 3 {
 			t.Errorf("members of as many bytes as fit: got %v, want 3", v)
 		}
@@ -121,7 +121,7 @@ func TestFiltersAreBounded(t *testing.T) {
 			}
 		}
 		groups := []string{d.createGroup("A", uids[0]), d.createGroup("B", uids[0], uids[1]), d.createGroup("C", uids[0])}
-		lowerLimit(t, &maxFound, 2)
+		setLimit(t, &maxFound, 2)
 		for _, count := range []string{"0", "1", "200"} {
 			few, many := url.QueryEscape(`externalId eq "E-1"`), url.QueryEscape(`externalId eq "E-0"`)
 			if _, total := d.resources("/Users?count=" + count + "&filter=" + few); total != 2 {
@@ -133,7 +133,7 @@ func TestFiltersAreBounded(t *testing.T) {
 				t.Errorf("count=%s: got %d groups, want 1", count, total)
 			}
 		}
-		lowerLimit(t, &maxFound, len(groups)+len(uids))
+		setLimit(t, &maxFound, len(groups)+len(uids))
 
 		large := schema.Texts("motto", strings.Repeat("x", 50_000))
 		for _, uid := range uids {
@@ -142,7 +142,7 @@ func TestFiltersAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		lowerLimit(t, &maxBytes, 120_000)
+		setLimit(t, &maxBytes, 120_000)
 		d.wantError(400, "tooMany", "GET", "/Users?count=0&filter="+url.QueryEscape(`externalId eq "E-0"`), "")
 		if _, total := d.resources("/Users?filter=" + url.QueryEscape(`externalId eq "E-1"`)); total != 2 {
 			t.Errorf("got %d users, want 2", total)
@@ -184,8 +184,8 @@ func TestLargeUsers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		lowerLimit(t, &maxBytes, 300_000)
-		lowerLimit(t, &stepBytes, 300_000)
+		setLimit(t, &maxBytes, 300_000)
+		setLimit(t, &stepBytes, 300_000)
 		n := &reads{}
 		s.AddHook(n)
 		seen := map[string]bool{}

@@ -15,8 +15,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Every provisioned user has these fields in addition to the mapped ones, and its tags in this
-// tertiary record.
+// The fields of users that SCIM needs in addition to the mapped ones, and the tertiary record that
+// holds the tags of a user.
 const (
 	externalField = "externalId"
 	addedField    = "added"
@@ -96,7 +96,7 @@ func ReadMapping(r io.Reader) (Mapping, error) {
 		switch {
 		case name != "emails" && name != "displayname" && !(ofName && has(lowerNameParts, part)):
 			return nil, fmt.Errorf("%w: the mapping contains %q; it may contain emails, displayName, and parts of name such as name.givenName", ErrOptions, attribute)
-		case m.names(field):
+		case m.contains(field):
 			return nil, fmt.Errorf("%w: the mapping contains the field %q twice", ErrOptions, field)
 		}
 		m[name] = field
@@ -104,7 +104,7 @@ func ReadMapping(r io.Reader) (Mapping, error) {
 	return m, nil
 }
 
-func (m Mapping) names(field string) bool {
+func (m Mapping) contains(field string) bool {
 	for _, f := range m {
 		if f == field {
 			return true
@@ -143,8 +143,8 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 	return m, nil
 }
 
-// Reserves reports whether the server and directories rely on a field: externalId, added, or a
-// field of the mapping. The field of userName is not among them, because visitors sign up with it.
+// Reserves reports whether the server or directories rely on a field: externalId, added, or a field
+// of the mapping. The field of userName is not among them, because visitors sign up with it.
 func (o Options) Reserves(field string) bool {
 	switch field {
 	case externalField, addedField:
@@ -152,7 +152,7 @@ func (o Options) Reserves(field string) bool {
 	case cmp.Or(o.UserName, defaultUserName):
 		return false
 	}
-	return o.Mapping.names(field)
+	return o.Mapping.contains(field)
 }
 
 // withSCIM returns a copy of a type with the indexes and the order that SCIM needs to find and list

@@ -24,7 +24,7 @@ const tagPrefix = admin.GroupTagPrefix
 
 // A memberSet describes changes to the members of a group.
 type memberSet struct {
-	replace bool            // whether to remove all members except those in want
+	replace bool            // whether to remove all members that want does not keep
 	want    map[string]bool // by UID: whether the user is to be a member
 }
 

@@ -98,7 +98,7 @@ func (l lister) addUndated(t *testing.T, uids ...string) {
 		fmt.Fprintf(&lines, `{"facets":{"uid":%q,"email":"%s@example.com"}}`+"\n", uid, uid)
 	}
 	if r, err := transfer.Import(l.Ctx, l.DB, strings.NewReader(lines.String()), transfer.ImportOptions{}); err != nil || r.Created != int64(len(uids)) {
-		t.Fatal(r, err)
+		t.Fatalf("importing %d users: got %+v, %v", len(uids), r, err)
 	}
 }
 

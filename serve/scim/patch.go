@@ -34,14 +34,14 @@ func (o patchOperation) path() string {
 	return quoted(*o.Path)
 }
 
-// A step holds one parsed operation of a PATCH request on one attribute.
+// A step holds one operation on one attribute, as in a PATCH request.
 type step struct {
 	op string // add, remove, replace
 	at target
 	v  any // nil removes the attribute
 }
 
-// A patchReader reads the steps of one PATCH request to a kind of resource.
+// A patchReader reads the steps of one PATCH request.
 type patchReader struct {
 	urn                 string // of the resource
 	parsed, parsedBytes int    // paths that were given to the parser

@@ -127,7 +127,7 @@ func (r *patchReader) parsePath(text string) (at target, unsupported bool, err e
 }
 
 // isExtension reports whether a path begins with the URN of a schema that extends users or groups.
-// None of them is stored, as in a POST.
+// The attributes of such schemas are not stored.
 func isExtension(path string) bool {
 	under := func(prefix string) bool {
 		return len(path) >= len(prefix) && strings.EqualFold(path[:len(prefix)], prefix)
@@ -143,7 +143,7 @@ func pathError(path string) error {
 // maxQuoted limits the bytes of a request that an error repeats.
 const maxQuoted = 100
 
-// quoted returns a text of a request in the form for errors.
+// quoted returns text of a request for an error: quoted, and cut after maxQuoted bytes.
 func quoted(text string) string {
 	if len(text) > maxQuoted {
 		return strconv.Quote(strings.ToValidUTF8(text[:maxQuoted], "")) + "…"

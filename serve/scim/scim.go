@@ -38,8 +38,9 @@ type Options struct {
 	Namespace string
 
 	// Tags maps groups to the tags that their members carry in place of scim:ID. A key is the id of
-	// a group or, if it does not have the form of an id, the name of a group. It refers to the
-	// users of UserType in Namespace, unless it names others: @TYPE:GROUP or @NAMESPACE/TYPE:GROUP.
+	// a group or, if it does not have the form of an id, the name of a group. It means a group of
+	// users of UserType in Namespace, unless it names another type or namespace: @TYPE:GROUP or
+	// @NAMESPACE/TYPE:GROUP.
 	Tags map[string]string
 }
 
@@ -55,7 +56,7 @@ type Handler struct {
 	tags    map[groupKey]string
 
 	mu          sync.Mutex
-	preparing   map[string]chan struct{} // by collection name; full during its preparation
+	preparing   map[string]chan struct{} // by collection name; full during preparation
 	collections map[string]*collection
 	positions   map[listPlace]position
 	figures     figures.Cache
@@ -220,8 +221,8 @@ func (a answer) write(w http.ResponseWriter) {
 
 type operation func(*call) (answer, error)
 
-// operations maps a method and a path to its operation. An asterisk stands for the id of a
-// resource.
+// operations maps each method and path that the service supports to an operation. An asterisk
+// stands for the id of a resource.
 var operations = map[string]operation{
 	"GET Users": listUsers, "POST Users": createUser, "POST Users/.search": listUsers,
 	"GET Users/*": getUser, "PUT Users/*": replaceUser, "PATCH Users/*": patchUser, "DELETE Users/*": deleteUser,
@@ -283,9 +284,9 @@ func (h *Handler) Describe(w http.ResponseWriter, req *http.Request, t schema.Ty
 	return err
 }
 
-// route returns the operation that a request asks for. If the path does not support the method, it
-// sets the Allow header of the response.
-func route(answer http.Header, req *http.Request) (operation, *call, error) {
+// route returns the operation that a request asks for, and the call to run it with. If the path
+// does not support the method, it sets Allow in the header of the response.
+func route(header http.Header, req *http.Request) (operation, *call, error) {
 	c := &call{ctx: req.Context(), r: req, base: baseURL(req), query: url.Values{}, reads: req.Method == http.MethodGet}
 	given, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
@@ -296,13 +297,13 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 		c.query[name] = append(c.query[name], values...)
 	}
 	path := strings.Trim(strings.TrimPrefix(req.URL.EscapedPath(), Prefix), "/")
-	kind, id, one := strings.Cut(path, "/")
+	kind, id, hasID := strings.Cut(path, "/")
 	if c.id, err = url.PathUnescape(id); err != nil {
 		return nil, nil, errNotFound
 	}
 	if search := kind + "/.search"; path == search {
 		c.reads = true
-	} else if one {
+	} else if hasID {
 		path = kind + "/*"
 	}
 	if do := operations[req.Method+" "+path]; do != nil {
@@ -317,7 +318,7 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	if allowed == nil {
 		return nil, nil, errNotFound
 	}
-	answer.Set("Allow", strings.Join(allowed, ", "))
+	header.Set("Allow", strings.Join(allowed, ", "))
 	return nil, nil, &Error{http.StatusMethodNotAllowed, "", "the path does not support this method"}
 }
 

@@ -80,11 +80,11 @@ func (c *call) withExternalID(id string, e *edit, write func(context.Context) er
 		return write(c.ctx)
 	}
 	if id != "" { // a user keeps its externalId, even if others also have it
-		now, err := c.users.Find(c.ctx, hints.UID(id))
+		current, err := c.users.Find(c.ctx, hints.UID(id))
 		if err != nil {
 			return err
 		}
-		if now.Text(externalField) == *external {
+		if current.Text(externalField) == *external {
 			return write(c.ctx)
 		}
 	}

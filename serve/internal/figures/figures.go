@@ -167,7 +167,7 @@ func (f *Cache) makeRoom() {
 	for _, fig := range f.all {
 		counts[fig.holder]++
 	}
-	var oldest string
+	var victimName string
 	var victim *figure
 	for name, fig := range f.all {
 		if fig.done != nil {
@@ -175,10 +175,10 @@ func (f *Cache) makeRoom() {
 		}
 		if victim == nil || counts[fig.holder] > counts[victim.holder] ||
 			counts[fig.holder] == counts[victim.holder] && fig.ended.Before(victim.ended) {
-			oldest, victim = name, fig
+			victimName, victim = name, fig
 		}
 	}
-	delete(f.all, oldest)
+	delete(f.all, victimName)
 }
 
 // fresh reports whether the value of a figure can be reused.
