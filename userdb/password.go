@@ -245,7 +245,8 @@ func (hs *hashers) add(s schema.Schema) error {
 	return nil
 }
 
-// lowerCost replaces the hashers with ones for tests, whose hashes take almost no time.
+// lowerCost replaces the hashers with ones whose hashes take almost no time, for tests and for the
+// tour of the command.
 func (hs *hashers) lowerCost(s schema.Schema) error {
 	newHasher := hs.newHasher
 	hs.newHasher = func(cost int) (*password.Hasher, error) {
@@ -283,7 +284,7 @@ func provedCaller(ctx context.Context, prk recordkey.Key) hashpool.Caller {
 }
 
 // importCaller returns the caller of a job for an import. Imports have no origin, because they
-// would otherwise use up the share of the visitors who come from there.
+// would otherwise use up the share of the visitors from that origin.
 func importCaller(ctx context.Context) hashpool.Caller {
 	return hashpool.Caller{Lane: hashpool.Imports, Actor: view.ActorOf(ctx).Name}
 }

@@ -34,9 +34,9 @@ import (
 // Create generates one.
 //
 // A field of type []string with the option set holds the members of a tertiary set, in sorted
-// order. Reading one or many entries takes one more round trip for all sets, and Create, Update and
-// Save write a set in the same change as the facets if the struct has other members. FromEntry
-// leaves the field nil unless the members are known; see Entry.Members.
+// order. Reading one or many entries takes one more round trip for all sets. Create writes the sets
+// in the same change as the facets; so do Update and Save if the struct has other members than were
+// read. FromEntry leaves the field nil unless the members are known; see Entry.Members.
 //
 // Before Update and Save write a set, they read it again, in one more round trip. If a method of
 // Set has added or removed members meanwhile, Update starts again and Save returns ErrConflict.
@@ -154,7 +154,7 @@ func (t *Typed[T]) fill(v *T, e Entry) error {
 		}
 	}
 	if t.plan.Rev != nil {
-		read := e // taking the address of e itself would allocate it even without a Revision
+		read := e // &e would move e to the heap even without a Revision
 		at, _ := typed.At(into, t.plan.Rev, true)
 		*at.Addr().Interface().(*Revision) = Revision{e.Rev(), &read}
 	}

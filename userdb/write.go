@@ -127,8 +127,8 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 	return Entry{}, errNoFreeUID
 }
 
-// createDraft creates the entry of a draft, in a change that also spends or ends tokens. It uses
-// d.Facets for the record that it returns. fresh is store.Change.Fresh.
+// createDraft creates the entry of a draft, in a change that also spends or ends tokens. The record
+// that it returns shares d.Facets. fresh is store.Change.Fresh.
 func (t *Type) createDraft(ctx context.Context, d change.Draft, fresh bool, tokens token.Ending) (r store.Record, err error) {
 	c, err := t.declared.Create(d)
 	if err != nil {
@@ -230,8 +230,8 @@ func (n NewEntry) sets() map[string][]string {
 	return sets
 }
 
-// checkSets adds to wrong what is wrong with the sets that one change writes. It returns an error
-// if the schema does not declare one of them.
+// checkSets adds to wrong the problems of the sets that one change writes. It returns an error if
+// the schema does not declare one of them.
 func (t *Type) checkSets(sets map[string][]string, wrong *problems) error {
 	total := 0
 	for _, name := range sortedKeys(sets) {
@@ -403,8 +403,8 @@ func notOfType(t *Type) error {
 	return invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 }
 
-// editChange returns the change that turns a record into the edited entry, the facets that the
-// entry then has, and reports whether there is anything to write. The password hash, which an Entry
+// editChange returns the change that turns a record into the edited entry, and the facets that the
+// entry then has. It reports whether there is anything to write. The password hash, which an Entry
 // does not hold, stays.
 func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, facets map[string]string, due bool, err error) {
 	if len(e.edits) == 0 && e.disable == nil && len(e.newSets) == 0 {
@@ -474,8 +474,8 @@ func (t *Type) afterDisabledChange(ctx context.Context, before, after store.Reco
 	t.db.emit(ctx, Event{Kind: kind, Key: after.Key})
 }
 
-// encodeFacets returns the encoded facets of an edited entry, and what is wrong with them. It adds
-// the changes of further values to own.
+// encodeFacets returns the encoded facets of an edited entry, and their problems. It adds the
+// changes of further values to own.
 func (t *Type) encodeFacets(r store.Record, e Entry, own map[string]string) (encoded map[string]string, wrong problems, err error) {
 	encoded = change.Facets(r)
 	for _, ed := range e.edits {
@@ -561,15 +561,15 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint, options ...DeleteOption
 	return err
 }
 
-// maxSchemaRetries is how often a method starts again because the schema in force has changed.
-const maxSchemaRetries = 16
+// maxSchemaAttempts is how often a method tries to write while the schema in force keeps changing.
+const maxSchemaAttempts = 16
 
 // retryOnSchemaChange calls write, and calls it again if the stored schema has changed. If the
 // stored schema cannot be adopted, for example while a change of it is running,
 // retryOnSchemaChange tries only once more.
 func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) error) (err error) {
 	unchanged := 0
-	for range maxSchemaRetries {
+	for range maxSchemaAttempts {
 		t = t.current()
 		if err = write(t); !view.IsSchemaChanged(err) {
 			return err
@@ -657,7 +657,7 @@ func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, fa
 	return r, err
 }
 
-// maxAttempts is how often a method starts again after a conflict.
+// maxAttempts is how often a method tries to write while each attempt ends in a conflict.
 const maxAttempts = 100
 
 // retryOnConflict calls attempt until it ends without a conflict. Between calls it waits for a
