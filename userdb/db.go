@@ -281,8 +281,7 @@ func (db *DB) Type(name string) (*Type, error) {
 	return &Type{db, v, t}, nil
 }
 
-// Find returns the entry that h identifies. The hint must name the type. With Options.CacheSize the
-// entry may come from the cache.
+// Find returns the entry that h identifies, as Type.Find does. The hint must name the type.
 func (db *DB) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := db.begin(ctx, "Find", &err)
 	defer v.end(&err)

@@ -311,7 +311,7 @@ func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (fo
 
 // EndSessions ends all sessions of an entry, and prevents StartSession with an entry that an
 // earlier login returned. It changes the entry and returns it, so that the caller can start a new
-// session.
+// session. The error is ErrNotFound if there is no such entry.
 func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "EndSessions", &err)
 	defer v.end(&err)

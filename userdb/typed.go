@@ -109,7 +109,8 @@ func (r *Revision) UnmarshalText(text []byte) error {
 }
 
 // NewEntry returns the NewEntry that Create would use for v, so that callers can add a password and
-// tags or pass it to another method that creates entries.
+// tags or pass it to another method that creates entries. The error is ErrInvalid if a value cannot
+// be stored.
 func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
 	uid, facets, values, bad := t.plan.Facets(reflect.ValueOf(&v).Elem())
 	if bad != nil {
@@ -128,7 +129,8 @@ func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
 }
 
 // FromEntry returns an entry as a struct. It is for entries that methods of Type, such as Login,
-// return. The struct includes facets that Put has set in e, and Save writes them.
+// return. The struct includes facets that Put has set in e, and Save writes them. The error is
+// ErrUnmarshal if a facet does not fit its field, and ErrInvalid if e is an entry of another type.
 func (t *Typed[T]) FromEntry(e Entry) (T, error) {
 	var v T
 	err := t.fill(&v, e)

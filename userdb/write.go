@@ -319,7 +319,8 @@ func sortedKeys[V any](m map[string]V) []string {
 // Update reads an entry, calls f to change its copy, and writes the difference. If another change
 // comes in between, Update starts again, so f may be called more than once and should have no other
 // effects. If f returns an error, Update returns it and writes nothing. If f changes nothing,
-// nothing is written.
+// nothing is written. The error is ErrNotFound if there is no such entry. Problems with values are
+// reported as by Create.
 //
 // A facet that cannot be read is absent in the copy. If f neither sets nor drops it, the error is
 // ErrCorrupt.
@@ -357,7 +358,8 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 
 // Save writes the changes that Put, Drop and similar methods made to an entry that was read before.
 // It takes one round trip, and three or more on a cluster. The error is ErrConflict if the entry
-// has changed since it was read (I6), and ErrNotFound if it was deleted.
+// has changed since it was read (I6), and ErrNotFound if it was deleted. Problems with values are
+// reported as by Create.
 func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Save", &err)
 	defer v.end(&err)
@@ -523,7 +525,7 @@ func ReleaseAtOnce() DeleteOption { return func(d *deletion) { d.release = true 
 
 // Delete deletes an entry with its SRKs, index members and tertiary records, in one change. If
 // another change comes first, Delete deletes the changed entry. Its values are held and its UID is
-// retired if the schema says so.
+// retired if the schema says so. The error is ErrNotFound if there is no such entry.
 //
 // With ReleaseAtOnce, an error other than ErrNotFound may mean that the entry was deleted but that
 // values that it already held are still held. ReleaseHeld frees them.
