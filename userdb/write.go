@@ -639,9 +639,9 @@ func (t *Type) rewriteInForce(
 
 // apply applies a change and returns the record after it, or r if the change failed.
 func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
-	v, err := t.view.Apply(ctx, t.declared, c)
+	rev, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
-		r = change.Apply(c, v, r.Fields)
+		r = change.Apply(c, rev, r.Fields)
 		t.emitChange(ctx, c)
 	}
 	return r, err
@@ -650,10 +650,10 @@ func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store
 // applyEdit does the same as apply for the results of editChange. It reuses facets for the
 // resulting record.
 func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, facets map[string]string) (store.Record, error) {
-	v, err := t.view.Apply(ctx, t.declared, c)
+	rev, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
 		change.AddOwnFields(facets, r.Fields)
-		r = change.ApplyInPlace(facets, c, v)
+		r = change.ApplyInPlace(facets, c, rev)
 		t.emitChange(ctx, c)
 	}
 	return r, err
