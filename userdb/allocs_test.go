@@ -49,7 +49,8 @@ func TestCreateAllocations(t *testing.T) {
 }
 
 // TestEditAllocations limits what an edit of two facets of an entry allocates before it is sent,
-// and checks that it changes neither the entry that was read nor a copy of it.
+// and checks that it does not change the entry that was read. Save must return the fields as
+// stored, and not change the copy that it saves.
 func TestEditAllocations(t *testing.T) {
 	ctx := context.Background()
 	users := openUsers(t)

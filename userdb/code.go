@@ -32,7 +32,7 @@ const (
 	CodeHint           Code = "hint"            // an invalid hint or record key
 	CodeSchema         Code = "schema"          // an invalid schema or undeclared name
 	CodePrecondition   Code = "precondition"    // If-Match names another revision; only over HTTP
-	CodeIdempotency    Code = "idempotency"     // Idempotency-Key was used before; only over HTTP
+	CodeIdempotency    Code = "idempotency"     // Idempotency-Key of another call; only over HTTP
 	CodeInvalid        Code = "invalid"         // a value or a password breaks a rule
 	CodeDuplicate      Code = "duplicate"       // a value, name or namespace is taken
 	CodeConflict       Code = "conflict"        // the entry has changed since it was read

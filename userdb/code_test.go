@@ -19,7 +19,7 @@ func (o *foreignError) Error() string   { return "foreign error" }
 func (o *foreignError) ErrorCode() Code { return o.code }
 func (o *foreignError) Unwrap() error   { return o.err }
 
-// onlyHTTP holds the codes that no error of the library has.
+// onlyHTTP holds the codes that only the HTTP service uses.
 var onlyHTTP = []Code{CodeKey, CodeScope, CodePrecondition, CodeIdempotency}
 
 // TestCodes checks that no code is in the table twice, that every code has an exit status and an
@@ -64,10 +64,10 @@ func TestCodes(t *testing.T) {
 func TestCodeOf(t *testing.T) {
 	for _, a := range errorCodes {
 		if got := CodeOf(a.err); got != a.code {
-			t.Errorf("%v is %s, want %s", a.err, got, a.code)
+			t.Errorf("code of %v: got %s, want %s", a.err, got, a.code)
 		}
 		if got := CodeOf(fmt.Errorf("wrapped: %w", &FieldError{Err: a.err, Field: "f"})); got != a.code {
-			t.Errorf("%v, wrapped, is %s, want %s", a.err, got, a.code)
+			t.Errorf("code of %v, wrapped: got %s, want %s", a.err, got, a.code)
 		}
 		for _, b := range errorCodes {
 			if errors.Is(a.err, ErrFileDamaged) || errors.Is(b.err, ErrFileDamaged) {
@@ -82,7 +82,7 @@ func TestCodeOf(t *testing.T) {
 				&foreignError{b.code, a.err},
 			} {
 				if got := CodeOf(err); got != want {
-					t.Errorf("%v with %v is %s, want %s", a.err, b.err, got, want)
+					t.Errorf("code of %v with %v: got %s, want %s", a.err, b.err, got, want)
 				}
 			}
 		}
@@ -107,7 +107,7 @@ func TestCodeExamples(t *testing.T) {
 		{errPanicked, CodeOther},
 	} {
 		if got := CodeOf(tt.err); got != tt.want {
-			t.Errorf("%v is %s, want %s", tt.err, got, tt.want)
+			t.Errorf("code of %v: got %s, want %s", tt.err, got, tt.want)
 		}
 	}
 }

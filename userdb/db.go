@@ -19,7 +19,7 @@ import (
 // concurrent use. Every method returns when its context ends.
 type DB struct {
 	handle
-	current *atomic.Pointer[view.View] // under the schema in force
+	current *atomic.Pointer[view.View] // under the schema in force, as far as this program knows it
 	hashers *hashers
 	secret  *atomic.Pointer[loadedSecret] // the key of digest; see loadSecret
 	options Options
@@ -76,8 +76,8 @@ func checkNamespace(ns recordkey.Namespace) error {
 	return nil
 }
 
-// open returns a DB that uses engine. owned says that the engine was opened for this DB, so that
-// observers are told that the DB owns the engine's client.
+// open returns a DB that uses engine. owned reports whether the engine was opened for this DB;
+// observers of clients are told.
 func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB, error) {
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, err
@@ -166,7 +166,8 @@ func (db *DB) refresh(ctx context.Context, old *view.View, typ string) (*view.Vi
 	return db.view(), nil
 }
 
-// refreshForRead does the same as refresh for callers that only read: it stores nothing.
+// refreshForRead returns the view to continue with for a caller that only reads. Unlike refresh, it
+// stores nothing.
 func (db *DB) refreshForRead(ctx context.Context, old *view.View, types ...string) (*view.View, error) {
 	next, err := old.Follow(ctx, view.KeepExtension, types...)
 	if err != nil {
@@ -280,8 +281,7 @@ func (db *DB) Type(name string) (*Type, error) {
 	return &Type{db, v, t}, nil
 }
 
-// Find returns the entry that h identifies. The hint must name the type. With Options.CacheSize the
-// entry may come from the cache.
+// Find returns the entry that h identifies, as Type.Find does. The hint must name the type.
 func (db *DB) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := db.begin(ctx, "Find", &err)
 	defer v.end(&err)

@@ -38,7 +38,8 @@
 //
 //   - I1: Every secondary value of a live entry has its SRK, and that SRK names this entry.
 //   - I2: No canonical secondary value belongs to two live entries of a type, whichever fields
-//     hold it. A value that nobody types (schema.Field.Typed) counts in its own field alone.
+//     hold it. A value of a field that is not typed (schema.Field.Typed) is compared only with the
+//     values of that field.
 //   - I3: The ~isa, ~prk and primary facet of an entry agree with its key.
 //   - I4: A record whose entry is not live (an SRK, an index member, a tertiary record) is never
 //     shown to a reader, and check.Run finds it.

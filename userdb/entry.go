@@ -28,7 +28,7 @@ type Entry struct {
 	edits edits // made by Put and Drop
 
 	// texts holds all values of the secondary fields that SetTexts and similar methods have
-	// changed; edits has the first of them. The map is never modified.
+	// changed; edits holds the first value of each. The map is never modified.
 	texts map[string][]string
 
 	// labels holds the labels that SetLabel has set, by field and value. The maps are never
@@ -41,9 +41,9 @@ type Entry struct {
 	newSets map[string][]string // the arguments of SetMembers; never modified
 
 	proved bool // Prove, or a method that checks as much, returned the entry
-	ended  bool // all sessions have ended since the request that CreateOnce has repeated
+	ended  bool // CreateOnce repeated a request, and all sessions have ended since the first one
 	// verified and verifiedLevel2 are the times that a new session takes over from the session that
-	// it replaces. If zero, they are now.
+	// it replaces. A zero time stands for now.
 	verified, verifiedLevel2 time.Time
 }
 
@@ -61,8 +61,8 @@ func (e Entry) UID() string { return e.key.Value() }
 func (e Entry) Rev() string { return store.Rev(e.fields[store.FieldRev]) }
 
 // PasswordChanged returns when the password was last set, or the zero time if that is not known.
-// Applications with sessions of their own can store the value of the entry that Login returned, and
-// end the session when the entry's value differs.
+// Applications with sessions of their own can store this time when Login returns the entry, and end
+// the session when the entry has another time.
 func (e Entry) PasswordChanged() time.Time {
 	return change.PasswordChangedAt(store.Record{Fields: e.fields})
 }
@@ -207,8 +207,8 @@ type edit struct {
 // An edits holds at most one edit of each field, sorted by field. It is never modified.
 type edits []edit
 
-// find returns the position at which the edit of a field is or belongs, and reports whether there
-// is one.
+// find returns the index of the edit of a field, or the index at which to insert one, and reports
+// whether there is one.
 func (es edits) find(field string) (int, bool) {
 	return slices.BinarySearchFunc(es, field, func(ed edit, field string) int { return strings.Compare(ed.field, field) })
 }

@@ -22,8 +22,8 @@ var (
 	// ErrUnmarshal means that a facet does not fit the field of the struct that a Typed would store
 	// it in. A *FieldError names the facet. Listings continue after it.
 	ErrUnmarshal = errors.New("stored value does not fit")
-	// ErrIndexBuilding means that a query needs an index, or a search needs a field, that 'userdb
-	// schema apply' has not finished building. Try again when it has.
+	// ErrIndexBuilding means that a query or a search needs an index that 'userdb schema apply' has
+	// not finished building. Try again when it has.
 	ErrIndexBuilding = store.ErrIndexBuilding
 	// ErrNoHistory means that Type.History found nothing and that the program records nothing,
 	// because Options.History is not set.

@@ -33,7 +33,7 @@ import (
 //	factor_lock    codes of authenticator apps are not checked for a day: too many were wrong
 //	passkey_clone  the counter of a passkey went back: somebody has a copy of it
 //
-// An import only reports password and disable. Observers only receive the kind. In histories and
+// An import reports only password and disable. Observers receive only the kind. In histories and
 // feeds, the kinds failure, start and end are called login_failed, session_start and session_end;
 // see [HistoryEvent].
 type Event struct {

@@ -64,7 +64,7 @@ type EventPage struct {
 // Events reads the feed of events in the namespace since Options.History was set, oldest first, or
 // newest first with q.Latest. The feed has the events of all histories, and logins. The changes of
 // one entry come in the order in which they happened; logins and sessions are sorted by their time.
-// An embedded store keeps 2,000 events of each of the following kinds; other stores keep
+// An embedded store keeps 2,000 events of each of the following groups; other stores keep
 //
 //   - changes for 90 days and up to 256 MiB,
 //   - successful logins and sessions for 7 days and up to 48 MiB,
@@ -72,7 +72,7 @@ type EventPage struct {
 //   - actions of operators for 90 days and up to 16 MiB, and
 //   - failed logins of operators for 7 days and up to 16 MiB,
 //
-// so that no kind displaces another. Each process records at most 60 logins and sessions of one
+// so that no group displaces another. Each process records at most 60 logins and sessions of one
 // entry in an hour. For each type, it records the tokens that IssueForVisitor issues until they
 // fill a fiftieth of the feed of changes in a day. Histories have all sessions and tokens.
 //
@@ -121,10 +121,10 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 }
 
 // maxReads limits the reads of the feed for one page. maxReadAdded limits how much one read takes
-// from each part, on average; lines that were added together count once. As these may be many, as
-// after an import, maxLines limits the lines of each read but the first. A page then takes a few
-// megabytes of memory at most, although a cluster has eighty parts. All limits suffice for a page
-// of 1000 events.
+// from each part, on average over all parts; lines that were added together count once. There may
+// be many of those, for example after an import, so maxLines limits the lines of each read but the
+// first. A page then takes a few megabytes of memory at most, although a cluster has eighty parts.
+// All limits suffice for a page of 1000 events.
 const (
 	maxReads     = 10
 	maxReadAdded = 100
@@ -147,8 +147,8 @@ type feedReader struct {
 }
 
 // nextCount returns the count for the next read, after n earlier ones. Most lines are not about the
-// entry of a query with a key, so such a query reads more of its few parts, unless the first lines
-// suffice.
+// entry of a query with a key, so after its first read such a query reads more from each of its few
+// parts.
 func (r *feedReader) nextCount(n int) int {
 	count := maxReadAdded
 	switch {
@@ -314,8 +314,8 @@ func (r *feedReader) read(ctx context.Context, count int) (more bool, err error)
 	return false, nil
 }
 
-// event returns the event that a line describes, if the query selects it. It parses no line about
-// another entry than that of the query.
+// event returns the event that a line describes, if the query selects it. If the query has a key,
+// it does not parse lines about other entries.
 func (r *feedReader) event(f feedEvent) (e HistoryEvent, ok bool) {
 	if !strings.HasPrefix(f.line.Text, r.about) {
 		return e, false

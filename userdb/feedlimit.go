@@ -16,9 +16,9 @@ import (
 // out the logins to all others.
 const maxLoginEvents = 60
 
-// visitorShare limits the tokens that visitors ask for: in a day, those of one type may fill
-// 1/visitorShare of the feed of changes. Otherwise, they would push out the changes of operators
-// and owners.
+// visitorShare limits the tokens that visitors ask for: in a day, those for entries of one type may
+// fill 1/visitorShare of the feed of changes. Otherwise, they would push out the changes of
+// operators and owners.
 const visitorShare = 50
 
 // A feedLimit limits how many events of one kind the feed records in a period.
@@ -87,7 +87,8 @@ type eventTally struct {
 	seed maphash.Seed
 
 	mu sync.Mutex
-	// young holds the names that were counted last. When it has maxTallied names, it becomes old.
+	// young and old hold the tallies by the hashes of their names. When young has maxTallied of
+	// them, it replaces old, and a new young begins.
 	young, old map[uint64]tally
 }
 
@@ -97,7 +98,7 @@ type tally struct {
 	n     int
 }
 
-// maxTallied limits the memory of an eventTally to some megabytes.
+// maxTallied limits the memory of an eventTally to a few megabytes.
 const maxTallied = 50_000
 
 func newEventTally() *eventTally {

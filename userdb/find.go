@@ -51,7 +51,8 @@ func (t *Type) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	return t.db.find(ctx, h, t.declared.Name)
 }
 
-// find looks in the cache first, if there is one. If typ is "", the hint must name the type.
+// find returns the entry that h identifies, from the cache if it is there. If typ is "", the hint
+// must name the type.
 func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error) {
 	v, t, l, err := db.resolve(ctx, db.view(), h, typ)
 	if err != nil {
@@ -81,8 +82,8 @@ func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ strin
 }
 
 // FindExhaustive does the same as Find. If nothing is found for a hint made by hints.Any, it also
-// searches fields that the schema no longer declares, with SCAN over the whole keyspace. It is for
-// people, not for a hot path.
+// searches fields that the schema no longer declares, with SCAN over the whole keyspace. It is slow
+// and not meant for hot paths.
 func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "FindExhaustive", &err)
 	defer v.end(&err)
@@ -179,10 +180,10 @@ type Query struct {
 	// record, which the schema must declare as an indexed set.
 	Has map[string][]string
 
-	// WithSets names tertiary sets, such as "tags", whose members Entry.Members returns. They are
-	// read right after the entries, which are then read once more, in one round trip for 64 of
-	// them. No limit counts the members: if sets may be large, give Page a small Limit. An entry
-	// whose record has another Redis type is ErrCorrupt.
+	// WithSets names tertiary sets, such as "tags", whose members Entry.Members returns. For every
+	// 64 entries of the result, one more round trip reads these sets, and the entries again. No
+	// limit counts the members: if sets may be large, give Page a small Limit. If such a record has
+	// another Redis type, its entry is ErrCorrupt.
 	WithSets []string
 
 	// Limit is the maximum number of entries. If zero, All has no limit and Page has 100.
@@ -224,7 +225,7 @@ type Query struct {
 	Skip int64
 
 	// GT, GTE, LT, LTE, Start, End and Prefix are bounds of a listing with an Order. All that are
-	// not zero must hold. They leave out entries without the field.
+	// set must hold. They leave out entries without the field.
 	GT, GTE, LT, LTE *schema.Value // greater than, at least, less than, at most
 
 	// Start and End are the first and the last value, both included. With Reverse, Start is the
@@ -357,8 +358,9 @@ func setMembers(read store.EntryRead, e store.Entry, names []string) (map[string
 	return members, nil
 }
 
-// compileQuery checks a query, and returns the type to continue with. An index can only answer if
-// it is complete. If the program does not know whether it is, compileQuery reads the stored schema.
+// compileQuery checks a query, and returns the type to continue with. An index can answer a query
+// only if it is complete. If the program does not know whether it is, compileQuery reads the stored
+// schema.
 func (t *Type) compileQuery(ctx context.Context, q Query) (*Type, query.Selection, error) {
 	t = t.current()
 	s, err := query.Select(t.declared, query.Query(q))
@@ -453,17 +455,17 @@ type Total struct {
 // bounds. It ignores q.Limit.
 //
 // If a single index holds the answer, Count returns the size of the index or of a part of it, with
-// one command. That is so for one value of an indexed field, for one tag, and for an Order with or
-// without a prefix and bounds. It is also so for all entries of a type that has an ordered field,
-// except on a cluster, where the index gives an estimate: there, set Order for the estimate.
+// one command. That is so for one value of an indexed field, for one tag, for an Order with or
+// without a prefix and bounds and, except on a cluster, for all entries of a type that has an
+// ordered field. On a cluster, set Order to get an estimate of that number from the index.
 //
 // Without such an index, or if nothing is in it, Count scans the keys to count all entries of a
 // type. It may then count an entry twice for the same reasons for which All may yield one twice,
-// and it counts records that are no longer entries. A damaged index also makes Count wrong.
-// check.Run finds both kinds of damage.
+// and it also counts damaged records that are no longer entries. A damaged index also makes Count
+// wrong. check.Run finds both kinds of damage.
 //
-// For any other query, Count reads the entries as All does, which is for people, not for a hot
-// path. Damaged records that are no longer entries are not counted. The error is then ErrCorrupt
+// For any other query, Count reads the entries as All does, which is slow and not meant for hot
+// paths. Damaged records that are no longer entries are not counted. The error is then ErrCorrupt
 // and names the first of them; the count of the others is valid. Entries with a damaged facet are
 // counted.
 func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {

@@ -121,8 +121,8 @@ func (t *Type) freeHeld(ctx context.Context, h HeldValue, r store.Record, stored
 	return nil
 }
 
-// noteRelease records that a value that a deleted entry held, or its UID, is free. Only the feed
-// has that event, because the history of the entry is gone.
+// noteRelease records in the feed that the UID of a deleted entry, or a value that it held, is
+// free. The history of the entry is gone.
 func (t *Type) noteRelease(ctx context.Context, prk recordkey.Key, field string) {
 	if !t.view.Config.History {
 		return
@@ -162,8 +162,8 @@ func (t *Type) isHeld(ctx context.Context, text string) (held bool, err error) {
 }
 
 // heldByOthers reports for each lookup whether an entry other than own holds one of its SRKs. It
-// takes two round trips whether values are held or not, so that a held value cannot be told from
-// one that is taken. If the store does not answer, it reports false for all.
+// takes two round trips whether values are held or not, so that the time does not reveal whether
+// they are. If the store does not answer, it reports false for all.
 func (t *Type) heldByOthers(ctx context.Context, own recordkey.Key, lookups []store.Lookup) []bool {
 	held := make([]bool, len(lookups))
 	holding := func(field string) bool { return t.declared.Schema.Fields[field].Hold > 0 }

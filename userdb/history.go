@@ -143,7 +143,7 @@ const (
 	EventEnd     EventKind = "end"
 )
 
-// appendLogin appends a successful, failed or throttled login to its feed.
+// appendLogin appends an event of a login to its feed, unless a limit on such events is reached.
 func (db *DB) appendLogin(ctx context.Context, e Event) {
 	kind := map[EventKind]EventKind{
 		EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle, EventFactorLock: EventFactorLock,

@@ -9,7 +9,7 @@ import (
 
 // A Limit says how often a visitor may do something, such as write a comment.
 type Limit struct {
-	Name   string        // of the counters; limits with the same name count together
+	Name   string        // of the counters, 1 to 256 bytes; limits of one name count together
 	Max    int           // uses in one Window, from 1 to 100,000
 	Window time.Duration // from a second to 30 days; it begins with the first use
 }

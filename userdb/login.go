@@ -99,7 +99,7 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e E
 	return e, nil
 }
 
-// maxProofs limits how often a password is checked because another call has changed the hash.
+// maxProofs limits how often prove checks a password. It checks again if the hash has changed.
 const maxProofs = 4
 
 // prove checks a password. If it was right, prove reads the entry again, because the owner may have
@@ -139,9 +139,9 @@ func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 // hash returns the password hash that the entry had when it was last read.
 func (p *proof) hash() string { return p.r.PasswordHash() }
 
-// renew stores a new hash of a password that was right, and returns why if it succeeded. Hashing
-// takes as long as checking does, so renew checks the entry once more afterwards, whether or not
-// the new hash was stored.
+// renew stores a new hash of a password that was right. It returns why, or "" if it stored no hash.
+// Hashing takes as long as checking does, so renew checks the entry once more afterwards, whether
+// or not the new hash was stored.
 func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err error) {
 	hash := p.replaceHash(ctx, pw)
 	switch same, err := p.reread(ctx, p.hash(), hash); {

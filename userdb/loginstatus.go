@@ -100,7 +100,7 @@ func (t *Type) secondStep(ctx context.Context, r store.Record) (s SecondStep, er
 	}
 	last := len(names) - 1
 	s.WrongCodes, s.Wait = factor.ParseTries(values[last], now)
-	s.Damaged = last == 0 // the mark itself
+	s.Damaged = last == 0 // the mark lists no factor
 	for i, name := range names[:last] {
 		f, err := factor.Parse(name, values[i])
 		if err == nil {

@@ -458,10 +458,10 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	return Entry{}, false, ErrNotFound
 }
 
-// endedSessions reports whether all sessions of an entry have ended since it was created. Its first
-// epoch begins with a hyphen or, if it was created over a tombstone, is the rev of that. In the
-// second case it also reports true once the entry has changed so often that ~rev no longer has that
-// rev.
+// endedSessions reports whether all sessions of an entry have ended since it was created. The first
+// epoch of an entry begins with a hyphen or, if the entry was created over a tombstone, is the rev
+// of the tombstone. In the second case, endedSessions also reports true once the entry has changed
+// so often that ~rev no longer has that rev.
 func endedSessions(r store.Record) bool {
 	epoch := r.Fields[session.FieldEpoch]
 	for rev := range slices.Chunk([]byte(r.Fields[store.FieldRev]), store.RevLen) {

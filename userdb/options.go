@@ -34,8 +34,8 @@ type Options struct {
 	// other programs keep working. One process at a time does this, before its Open returns.
 	ApplySchema func(ctx context.Context, db *DB) error
 
-	// NewUID generates the UIDs of entries that are created without one. If nil, RandomUID(12) is
-	// used.
+	// NewUID generates the UIDs of entries that are created without one. It must be safe for
+	// concurrent use. If nil, RandomUID(12) is used.
 	NewUID     func() (string, error)
 	randomUIDs bool // NewUID was nil
 
@@ -107,9 +107,9 @@ type Options struct {
 	// redisdb.New return ErrCache. Embedded stores ignore CacheSize, as they are in this process
 	// anyway.
 	//
-	// The cache has a connection pool of its own, of the same size as the other. It keeps every
-	// field except the password hash, and no entries over 16 KiB. Each eviction scans a sixteenth
-	// of the cache, so make CacheSize large enough for all entries that are often used.
+	// The cache uses a second connection pool, as large as the first. It keeps every field except
+	// the password hash, and no entries over 16 KiB. Each eviction scans a sixteenth of the cache,
+	// so make CacheSize large enough for all entries that are often used.
 	CacheSize int
 
 	// CacheMaxAge limits how long a cached entry is served without hearing from the server. If

@@ -22,9 +22,9 @@ func (r tertiary) send(ctx context.Context, op store.Op) (store.Reply, error) {
 }
 
 // sendRange reads the elements from the first argument to the second, both included. Negative
-// arguments count from the end. If it cannot tell without the length of the record where to begin
-// or to stop, it asks for the length first, with lengthCommand. A reply has itemsPerElement items
-// for each element.
+// arguments count from the end. If it needs the length of the record to know where to begin or to
+// stop, it first asks for the length, with lengthCommand. A reply has itemsPerElement items for
+// each element.
 func (r tertiary) sendRange(ctx context.Context, op store.Op, lengthCommand string, itemsPerElement int) (store.Reply, error) {
 	start, _ := strconv.ParseInt(op.Args[0], 10, 64)
 	stop, _ := strconv.ParseInt(op.Args[1], 10, 64)

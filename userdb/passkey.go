@@ -182,9 +182,9 @@ func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[str
 	return dropped, nil
 }
 
-// checkLast returns an ErrInvalid if a change of the mark to next would prevent the owner of an
-// entry from signing in: because none of the factors that remain can be used, or because no usable
-// passkey remains and the entry has no password.
+// checkLast returns an ErrInvalid if a change of an entry's factors to those of next would prevent
+// its owner from signing in: because none of the factors that remain can be used, or because no
+// usable passkey remains and the entry has no password.
 func (t *Type) checkLast(ctx context.Context, r store.Record, next factor.Mark) error {
 	usable, err := t.usableFactors(ctx, r)
 	if err != nil {
@@ -242,11 +242,12 @@ func hasPasskey(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, factor.Passkey+"/") })
 }
 
-// LoginPasskey returns the entry whose passkey gave the answer. It needs no first step, because the
-// answer proves possession of the passkey and the authenticator has verified its user. StartSession
-// then starts a session of level 2. Of any number of callers with one answer, one succeeds.
+// LoginPasskey returns the entry whose passkey gave the answer that p holds. It needs no first
+// step, because the answer proves possession of the passkey and the authenticator has verified its
+// user. StartSession then starts a session of level 2. Of any number of callers with one answer,
+// one succeeds.
 //
-// The error is ErrLogin if the proof is not by a passkey, if its challenge was made for another
+// The error is ErrLogin if the proof is not from a passkey, if its challenge was made for another
 // purpose, if no entry has the passkey, if the entry is disabled, or if the answer is wrong, was
 // used before, or has a counter that shows that the passkey was copied. It is ErrTooManyAttempts
 // with a *WaitError if the entry has signed in with passkeys 200 times within about an hour, and

@@ -23,10 +23,10 @@ import (
 // SetPassword sets the password of an entry, ends its single-use tokens and sessions, and clears
 // its failed logins. It returns the entry, with which the caller can start a new session.
 //
-// The error is a *password.PolicyError if the policy refuses the password, for example because it
-// has over 72 bytes (1,024 with a pepper). The password is hashed as given: it is not trimmed,
-// folded or normalized. Login also accepts the password in its other Unicode form, composed or
-// decomposed.
+// The error is ErrNotFound if there is no such entry, and a *password.PolicyError if the policy
+// refuses the password, for example because it has over 72 bytes (1,024 with a pepper). The
+// password is hashed as given: it is not trimmed, folded or normalized. Login also accepts the
+// password in its other Unicode form, composed or decomposed.
 func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "SetPassword", &err)
 	defer v.end(&err)
@@ -153,7 +153,8 @@ func (t *Type) clearFailures(ctx context.Context, r store.Record) error {
 }
 
 // ResetThrottle clears the failed logins of an entry, so that nobody has to wait before the next
-// attempt. The familiar origins of the entry stay.
+// attempt. The familiar origins of the entry stay. The error is ErrNotFound if there is no such
+// entry.
 func (t *Type) ResetThrottle(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "ResetThrottle", &err)
 	defer v.end(&err)
@@ -171,14 +172,15 @@ func (t *Type) ResetThrottle(ctx context.Context, h hints.Hint) (err error) {
 }
 
 // Disable prevents an entry from logging in and ends its tokens and sessions. Until Enable, no
-// token is issued or redeemed and no session starts. The entry can still be read.
+// token is issued or redeemed and no session starts. The entry can still be read. The error is
+// ErrNotFound if there is no such entry.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Disable", &err)
 	defer v.end(&err)
 	return t.setDisabled(ctx, h, EventDisable)
 }
 
-// Enable allows an entry to log in again.
+// Enable allows an entry to log in again. The error is ErrNotFound if there is no such entry.
 func (t *Type) Enable(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Enable", &err)
 	defer v.end(&err)
@@ -245,7 +247,8 @@ func (hs *hashers) add(s schema.Schema) error {
 	return nil
 }
 
-// lowerCost replaces the hashers with ones for tests, whose hashes take almost no time.
+// lowerCost replaces the hashers with ones whose hashes take almost no time, for tests and for the
+// tour of the command.
 func (hs *hashers) lowerCost(s schema.Schema) error {
 	newHasher := hs.newHasher
 	hs.newHasher = func(cost int) (*password.Hasher, error) {
@@ -283,7 +286,7 @@ func provedCaller(ctx context.Context, prk recordkey.Key) hashpool.Caller {
 }
 
 // importCaller returns the caller of a job for an import. Imports have no origin, because they
-// would otherwise use up the share of the visitors who come from there.
+// would otherwise use up the share of the visitors from that origin.
 func importCaller(ctx context.Context) hashpool.Caller {
 	return hashpool.Caller{Lane: hashpool.Imports, Actor: view.ActorOf(ctx).Name}
 }

@@ -49,8 +49,8 @@ func (p problems) fields() (names []string) {
 	return names
 }
 
-// err returns the problems as one error: a single problem as it is, and several joined, sorted by
-// field and with the password last.
+// err returns the problems as one error: nil if there are none, a single problem as it is, and
+// several joined, sorted by field, with that of the password last.
 func (p problems) err() error {
 	slices.SortStableFunc(p, func(a, b error) int { return cmp.Compare(sortKey(a), sortKey(b)) })
 	if len(p) == 1 {

@@ -18,8 +18,8 @@ type RetiredUID struct {
 }
 
 // RetiredUIDs yields the retired UIDs of the type, in no particular order. It scans the keys of all
-// entries, which is for people, not for a hot path. It may yield a UID twice if the server's tables
-// grow or shrink meanwhile. It ends after an error.
+// entries, which is slow and not meant for hot paths. It may yield a UID twice if the server's
+// tables grow or shrink meanwhile. It ends after an error.
 func (t *Type) RetiredUIDs(ctx context.Context) iter.Seq2[RetiredUID, error] {
 	return func(yield func(RetiredUID, error) bool) {
 		var err error
@@ -46,10 +46,10 @@ func retiredUID(r store.Record) RetiredUID {
 	return retired
 }
 
-// RetiredPage returns up to limit retired UIDs of the type. after is the next of an earlier page,
-// or "" for the first page. next is "" after the last page. A page reads about 100,000 keys, so it
-// may have fewer UIDs than limit, or none, although it has a next. The error is ErrCursor if after
-// is invalid.
+// RetiredPage returns up to limit retired UIDs of the type, and at most 1,000. after is the next
+// that an earlier call returned, or "" for the first page. next is "" after the last page. A page
+// reads about 100,000 keys, so it may have fewer UIDs than limit, or none, although next is not "".
+// The error is ErrCursor if after is invalid.
 func (t *Type) RetiredPage(ctx context.Context, after string, limit int) (page []RetiredUID, next string, err error) {
 	ctx, v := t.db.begin(ctx, "RetiredPage", &err)
 	defer v.end(&err)

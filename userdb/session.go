@@ -146,9 +146,9 @@ func truncateTo(text string, maximum int) string {
 //   - ErrFactor with a *FactorError if the entry has a second factor and was not returned by Prove
 //     or another method that checks both steps.
 //   - ErrConflict if all sessions of the entry have ended since it was read: its password was set,
-//     a second factor was added, or it was disabled and enabled, or deleted and created again. So
-//     it is if CreateOnce repeated an earlier request and they have ended since that. The error is
-//     also ErrConflict if the entry changed more than three times before its first
+//     a second factor was added, or it was disabled and enabled, or deleted and created again. For
+//     an entry that CreateOnce returned again, sessions that ended since the first request count.
+//     The error is also ErrConflict if the entry changed more than three times before its first
 //     session. The user must log in again.
 //   - ErrNotFound if the entry was deleted or is disabled.
 //   - ErrInvalid if an option is out of range or the UID has over 200 bytes.
@@ -311,7 +311,7 @@ func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (fo
 
 // EndSessions ends all sessions of an entry, and prevents StartSession with an entry that an
 // earlier login returned. It changes the entry and returns it, so that the caller can start a new
-// session.
+// session. The error is ErrNotFound if there is no such entry.
 func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "EndSessions", &err)
 	defer v.end(&err)

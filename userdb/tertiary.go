@@ -146,8 +146,8 @@ func optionalText(reply store.Reply, err error) (string, bool, error) {
 //
 // Tertiary records ([Set], [List], [Hash], [String] and [SortedSet]) belong to an entry and have a
 // name that the schema declares with its Redis type. As in Redis, the first write creates the
-// record, and the record is gone when its last element is removed. Only [Set.Replace] changes the
-// revision of the entry.
+// record, and the record is gone when its last element is removed. Of their methods, only
+// [Set.Replace] changes the revision of the entry.
 //
 // A method takes one round trip if the hint is a PRK or a UID, and two otherwise. [Set.Replace],
 // and reads of more than about a thousand elements, take more. The errors are:

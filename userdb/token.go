@@ -188,7 +188,7 @@ func (t *Type) storeToken(ctx context.Context, r store.Record, tk Token, stored 
 }
 
 // bonds returns the names of the values to which a token is bound, followed by sentMark. bound is
-// the value of Token.Field; changed is the value that a token of PurposeChange replaces. Such a
+// the entry's value in tk.Field, and changed the one that a token of PurposeChange replaces. Such a
 // token ends when another value becomes the facet, even if the entry keeps the earlier one.
 func (t *Type) bonds(tk Token, bound, changed string) (all []string) {
 	if tk.Field != "" {
@@ -494,7 +494,7 @@ func (t *Type) RedeemSession(
 		return Entry{}, Session{}, "", err
 	}
 	// Redeem first: an entry has a limited number of sessions, and callers that try to redeem one
-	// token at the same time must not end the others.
+	// token at the same time must not displace its other sessions.
 	if e, _, err = t.redeem(ctx, purpose, secret, redemption{}); !committed(err) || errors.Is(err, ErrFactor) {
 		return Entry{}, Session{}, "", err
 	}

@@ -31,7 +31,8 @@ func TestSecretText(t *testing.T) {
 	}
 }
 
-// TestSecretUID checks that every secret has exactly one text.
+// TestSecretUID checks that token.SecretUID accepts only the canonical base64 text of 21 to 220
+// bytes, and returns the bytes after the first 20.
 func TestSecretUID(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching("[A-Za-z0-9_-]{0,400}"), rapid.StringMatching("[A-Za-z0-9_-]{30,40}[\r\n=+/]?[A-Za-z0-9_-]{0,3}")).Draw(t, "text")

@@ -34,9 +34,9 @@ import (
 // Create generates one.
 //
 // A field of type []string with the option set holds the members of a tertiary set, in sorted
-// order. Reading one or many entries takes one more round trip for all sets, and Create, Update and
-// Save write a set in the same change as the facets if the struct has other members. FromEntry
-// leaves the field nil unless the members are known; see Entry.Members.
+// order. Reading one or many entries takes one more round trip for all sets. Create writes the sets
+// in the same change as the facets; so do Update and Save if the struct has other members than were
+// read. FromEntry leaves the field nil unless the members are known; see Entry.Members.
 //
 // Before Update and Save write a set, they read it again, in one more round trip. If a method of
 // Set has added or removed members meanwhile, Update starts again and Save returns ErrConflict.
@@ -109,7 +109,8 @@ func (r *Revision) UnmarshalText(text []byte) error {
 }
 
 // NewEntry returns the NewEntry that Create would use for v, so that callers can add a password and
-// tags or pass it to another method that creates entries.
+// tags or pass it to another method that creates entries. The error is ErrInvalid if a value cannot
+// be stored.
 func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
 	uid, facets, values, bad := t.plan.Facets(reflect.ValueOf(&v).Elem())
 	if bad != nil {
@@ -128,7 +129,8 @@ func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
 }
 
 // FromEntry returns an entry as a struct. It is for entries that methods of Type, such as Login,
-// return. The struct includes facets that Put has set in e, and Save writes them.
+// return. The struct includes facets that Put has set in e, and Save writes them. The error is
+// ErrUnmarshal if a facet does not fit its field, and ErrInvalid if e is an entry of another type.
 func (t *Typed[T]) FromEntry(e Entry) (T, error) {
 	var v T
 	err := t.fill(&v, e)
@@ -154,7 +156,7 @@ func (t *Typed[T]) fill(v *T, e Entry) error {
 		}
 	}
 	if t.plan.Rev != nil {
-		read := e // taking the address of e itself would allocate it even without a Revision
+		read := e // &e would move e to the heap even without a Revision
 		at, _ := typed.At(into, t.plan.Rev, true)
 		*at.Addr().Interface().(*Revision) = Revision{e.Rev(), &read}
 	}

@@ -58,8 +58,9 @@ func minAllocs(f func()) float64 {
 	return n
 }
 
-// TestOutcomeWords checks that every Outcome is described in the comment of Outcome and in
-// docs/watch.md, and that every fault is an Outcome.
+// TestOutcomeWords checks that wrapped errors have the outcomes of their rows in errorCodes, that
+// every outcome is described in the comment of Outcome and in docs/watch.md, and that every fault
+// is an outcome.
 func TestOutcomeWords(t *testing.T) {
 	code, err := os.ReadFile("observe.go")
 	if err != nil {
@@ -74,7 +75,7 @@ func TestOutcomeWords(t *testing.T) {
 		word := cmp.Or(row.outcome, Outcome(row.code))
 		words = append(words, word)
 		if got := outcomeOf(fmt.Errorf("wrapped: %w", row.err)); got != word {
-			t.Errorf("%v is %s, want %s", row.err, got, word)
+			t.Errorf("outcome of %v, wrapped: got %s, want %s", row.err, got, word)
 		}
 	}
 	for _, w := range words {

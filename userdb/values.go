@@ -254,7 +254,7 @@ func (e *Entry) putText(ed edit) {
 func (e Entry) source() typed.Source {
 	from := typed.Source{Wires: e.encodedFields()}
 	if len(e.t.Many) > 0 {
-		read := e // taking the method of e itself would allocate it for every type
+		read := e // e.Texts would move e to the heap for every type
 		from.Texts = read.Texts
 	}
 	return from
@@ -316,8 +316,8 @@ func (t *Type) addressFor(r store.Record, field, canonical string) string {
 }
 
 // receivingAddress returns the stored spelling of the value with a canonical form. It returns false
-// if the entry lacks the value or if no secrets may be sent to it. It folds no values, as the time
-// would reveal whether there are any.
+// if the entry lacks the value or if no secrets may be sent to it. It computes no canonical forms,
+// because the time would reveal whether the entry has further values.
 func (t *Type) receivingAddress(r store.Record, field, canonical string) (written string, ok bool) {
 	if r.SKV(field) == canonical {
 		return r.Fields[field], !r.FacetUnverified(field)

@@ -41,9 +41,9 @@ const (
 //
 // The error is ErrNotFound if nobody has the identifier, or if the entry is disabled, has no value
 // in the field that may receive a secret, or has a UID of over 200 bytes. Give the visitor the
-// usual answer and send nothing. Do the same for ErrTooManyAttempts, which is returned after three
-// tokens of one purpose, or twelve of all purposes, for one account in an hour, whichever of its
-// identifiers were typed, or after thirty tokens and invitations from one origin.
+// usual answer and send nothing. Do the same for ErrTooManyAttempts: in an hour, one account gets
+// at most three tokens of one purpose and twelve in all, whichever of its identifiers are typed,
+// and one origin thirty tokens and invitations.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)

@@ -127,8 +127,8 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 	return Entry{}, errNoFreeUID
 }
 
-// createDraft creates the entry of a draft, in a change that also spends or ends tokens. It uses
-// d.Facets for the record that it returns. fresh is store.Change.Fresh.
+// createDraft creates the entry of a draft, in a change that also spends or ends tokens. The record
+// that it returns shares d.Facets. fresh is store.Change.Fresh.
 func (t *Type) createDraft(ctx context.Context, d change.Draft, fresh bool, tokens token.Ending) (r store.Record, err error) {
 	c, err := t.declared.Create(d)
 	if err != nil {
@@ -230,8 +230,8 @@ func (n NewEntry) sets() map[string][]string {
 	return sets
 }
 
-// checkSets adds to wrong what is wrong with the sets that one change writes. It returns an error
-// if the schema does not declare one of them.
+// checkSets adds to wrong the problems of the sets that one change writes. It returns an error if
+// the schema does not declare one of them.
 func (t *Type) checkSets(sets map[string][]string, wrong *problems) error {
 	total := 0
 	for _, name := range sortedKeys(sets) {
@@ -319,7 +319,8 @@ func sortedKeys[V any](m map[string]V) []string {
 // Update reads an entry, calls f to change its copy, and writes the difference. If another change
 // comes in between, Update starts again, so f may be called more than once and should have no other
 // effects. If f returns an error, Update returns it and writes nothing. If f changes nothing,
-// nothing is written.
+// nothing is written. The error is ErrNotFound if there is no such entry. Problems with values are
+// reported as by Create.
 //
 // A facet that cannot be read is absent in the copy. If f neither sets nor drops it, the error is
 // ErrCorrupt.
@@ -357,7 +358,8 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 
 // Save writes the changes that Put, Drop and similar methods made to an entry that was read before.
 // It takes one round trip, and three or more on a cluster. The error is ErrConflict if the entry
-// has changed since it was read (I6), and ErrNotFound if it was deleted.
+// has changed since it was read (I6), and ErrNotFound if it was deleted. Problems with values are
+// reported as by Create.
 func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Save", &err)
 	defer v.end(&err)
@@ -403,8 +405,8 @@ func notOfType(t *Type) error {
 	return invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 }
 
-// editChange returns the change that turns a record into the edited entry, the facets that the
-// entry then has, and reports whether there is anything to write. The password hash, which an Entry
+// editChange returns the change that turns a record into the edited entry, and the facets that the
+// entry then has. It reports whether there is anything to write. The password hash, which an Entry
 // does not hold, stays.
 func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, facets map[string]string, due bool, err error) {
 	if len(e.edits) == 0 && e.disable == nil && len(e.newSets) == 0 {
@@ -474,8 +476,8 @@ func (t *Type) afterDisabledChange(ctx context.Context, before, after store.Reco
 	t.db.emit(ctx, Event{Kind: kind, Key: after.Key})
 }
 
-// encodeFacets returns the encoded facets of an edited entry, and what is wrong with them. It adds
-// the changes of further values to own.
+// encodeFacets returns the encoded facets of an edited entry, and their problems. It adds the
+// changes of further values to own.
 func (t *Type) encodeFacets(r store.Record, e Entry, own map[string]string) (encoded map[string]string, wrong problems, err error) {
 	encoded = change.Facets(r)
 	for _, ed := range e.edits {
@@ -531,7 +533,7 @@ func DeleteIf(check func(Entry) error) DeleteOption { return func(d *deletion) {
 
 // Delete deletes an entry with its SRKs, index members and tertiary records, in one change. If
 // another change comes first, Delete deletes the changed entry. Its values are held and its UID is
-// retired if the schema says so.
+// retired if the schema says so. The error is ErrNotFound if there is no such entry.
 //
 // With ReleaseAtOnce, an error other than ErrNotFound may mean that the entry was deleted but that
 // values that it already held are still held. ReleaseHeld frees them.
@@ -574,15 +576,15 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint, options ...DeleteOption
 	return err
 }
 
-// maxSchemaRetries is how often a method starts again because the schema in force has changed.
-const maxSchemaRetries = 16
+// maxSchemaAttempts is how often a method tries to write while the schema in force keeps changing.
+const maxSchemaAttempts = 16
 
 // retryOnSchemaChange calls write, and calls it again if the stored schema has changed. If the
 // stored schema cannot be adopted, for example while a change of it is running,
 // retryOnSchemaChange tries only once more.
 func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) error) (err error) {
 	unchanged := 0
-	for range maxSchemaRetries {
+	for range maxSchemaAttempts {
 		t = t.current()
 		if err = write(t); !view.IsSchemaChanged(err) {
 			return err
@@ -650,9 +652,9 @@ func (t *Type) rewriteInForce(
 
 // apply applies a change and returns the record after it, or r if the change failed.
 func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
-	v, err := t.view.Apply(ctx, t.declared, c)
+	rev, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
-		r = change.Apply(c, v, r.Fields)
+		r = change.Apply(c, rev, r.Fields)
 		t.emitChange(ctx, c)
 	}
 	return r, err
@@ -661,16 +663,16 @@ func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store
 // applyEdit does the same as apply for the results of editChange. It reuses facets for the
 // resulting record.
 func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, facets map[string]string) (store.Record, error) {
-	v, err := t.view.Apply(ctx, t.declared, c)
+	rev, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
 		change.AddOwnFields(facets, r.Fields)
-		r = change.ApplyInPlace(facets, c, v)
+		r = change.ApplyInPlace(facets, c, rev)
 		t.emitChange(ctx, c)
 	}
 	return r, err
 }
 
-// maxAttempts is how often a method starts again after a conflict.
+// maxAttempts is how often a method tries to write while each attempt ends in a conflict.
 const maxAttempts = 100
 
 // retryOnConflict calls attempt until it ends without a conflict. Between calls it waits for a

@@ -342,7 +342,7 @@ func TestFloodOfSessions(t *testing.T) {
 		for _, key := range keys {
 			for _, m := range g.raw.XRange(t.Context(), key, "-", "+").Val() {
 				if text, _ := m.Values["e"].(string); strings.Contains(text, "session_") {
-					t.Errorf("the feed of changes has %q", text)
+					t.Errorf("the feed of changes has %q, want no events of sessions", text)
 				}
 			}
 		}

@@ -146,7 +146,7 @@ func TestPageSizes(t *testing.T) {
 				page, err := users.Page(t.Context(), userdb.Query{Limit: limit, After: after})
 				must(t, err)
 				if page.Next != "" && len(page.Entries) != limit || len(page.Entries) > limit {
-					t.Fatalf("a page has %d entries, limit %d, next %q", len(page.Entries), limit, page.Next)
+					t.Fatalf("got a page of %d entries with the next %q; want %d entries, or fewer on the last page", len(page.Entries), page.Next, limit)
 				}
 				for _, e := range page.Entries {
 					got = append(got, e.UID())

@@ -270,12 +270,12 @@ func TestTokensOfStrangers(t *testing.T) {
 		for i, secret := range asked {
 			_, _, err := users.Peek(ctx, []string{"reset", "verify"}[i%2], secret)
 			if stays := i >= len(asked)-14; stays != (err == nil) {
-				t.Errorf("token %d of %d: %v, want it to be valid: %v", i, len(asked), err, stays)
+				t.Errorf("token %d of %d: got error %v, want it to be valid: %v", i, len(asked), err, stays)
 			}
 		}
 		for purpose, secret := range map[string]string{"reset": link, userdb.PurposeChange + "email": change} {
 			if _, _, err := users.Peek(ctx, purpose, secret); err != nil {
-				t.Errorf("the older token for %s: %v, want it to be valid", purpose, err)
+				t.Errorf("the older token for %s: got error %v, want it to be valid", purpose, err)
 			}
 		}
 	})

@@ -190,7 +190,7 @@ func (x *machine) page(t *rapid.T) {
 			got = append(got, e.UID())
 		}
 		if len(page.Entries) > q.Limit || len(page.Entries) < q.Limit && page.Next != "" {
-			t.Fatalf("a page has %d entries, limit %d, next %q", len(page.Entries), q.Limit, page.Next)
+			t.Fatalf("got a page of %d entries with the next %q; want %d entries, or fewer on the last page", len(page.Entries), page.Next, q.Limit)
 		}
 		if q.After = page.Next; page.Next == "" {
 			break

@@ -219,10 +219,10 @@ func TestCreateOnceLateCommand(t *testing.T) {
 			t.Skip("on a cluster, the others wait for seconds to take over the claims of the delayed call")
 		}
 		created := 0
-		for late, more := 0, true; more; late++ {
-			for at, sooner := 0, true; sooner; at++ {
+		for late, hasLate := 0, true; hasLate; late++ {
+			for at, hasAt := 0, true; hasAt; at++ {
 				var ok bool
-				more, sooner, ok = g.delayCommand(late, at)
+				hasLate, hasAt, ok = g.delayCommand(late, at)
 				if ok {
 					created++
 				}
@@ -235,9 +235,9 @@ func TestCreateOnceLateCommand(t *testing.T) {
 }
 
 // delayCommand delays a command of a request until just before a command of the corrected request.
-// more and sooner report whether the requests had that many commands. created reports whether the
-// corrected request created its entry.
-func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
+// hasLate and hasAt report whether the two requests had that many commands. created reports whether
+// the corrected request created its entry.
+func (g *loginSite) delayCommand(late, at int) (hasLate, hasAt, created bool) {
 	t := g.t
 	t.Helper()
 	ctx, name := t.Context(), fmt.Sprint("request ", late, " ", at)
@@ -247,14 +247,14 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 		if _, err := g.users.Create(ctx, userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "carol")}); errors.Is(err, userdb.ErrDuplicate) {
 			return send() // the first request has created its entry
 		}
-		more = true
+		hasLate = true
 		g.advance(11 * time.Second)
 		_, err := g.users.CreateOnce(ctx, name, first)
 		wantErr(t, "the repeated request", err, userdb.ErrDuplicate)
 		must(t, g.users.Delete(ctx, hints.UID("y")))
 		var sendErr error
 		g.beforeNthCommand(at, func(sendCorrected func() error) error {
-			sooner = true
+			hasAt = true
 			sendErr = send()
 			return sendCorrected()
 		})
@@ -267,7 +267,7 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 		case !created && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrDuplicate) && (!ok || bad.Rule != "once"):
 			t.Errorf("late command %d before command %d: the corrected request: %v", late, at, err)
 		}
-		if !sooner {
+		if !hasAt {
 			sendErr = send()
 		}
 		return sendErr
@@ -280,7 +280,7 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 	if err := g.users.Delete(ctx, hints.UID("x")); err != nil && !errors.Is(err, userdb.ErrNotFound) {
 		t.Error(err)
 	}
-	return more, sooner, created
+	return hasLate, hasAt, created
 }
 
 // TestCreateOnceForgotten sends a request and, under the same name, a corrected one, which relies
@@ -293,10 +293,10 @@ func TestCreateOnceForgotten(t *testing.T) {
 		if strings.HasPrefix(g.url, "redis+cluster:") {
 			t.Skip("on a cluster, the others wait for seconds to take over the claims of the delayed call")
 		}
-		for late, more := 0, true; more; late++ {
-			for forgotten, again := 0, true; again; forgotten++ {
-				for at, sooner := 0, true; sooner; at++ {
-					more, again, sooner = g.forgetMeanwhile(late, forgotten, at)
+		for late, hasLate := 0, true; hasLate; late++ {
+			for forgotten, hasForgotten := 0, true; hasForgotten; forgotten++ {
+				for at, hasAt := 0, true; hasAt; at++ {
+					hasLate, hasForgotten, hasAt = g.forgetMeanwhile(late, forgotten, at)
 				}
 			}
 		}
@@ -305,8 +305,8 @@ func TestCreateOnceForgotten(t *testing.T) {
 
 // forgetMeanwhile delays a command of a request, and a command of the call that repeats it and is
 // refused. Both arrive before a command of the corrected request. The results report whether the
-// three calls had that many commands.
-func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, sooner bool) {
+// requests had the commands with these numbers.
+func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (hasLate, hasForgotten, hasAt bool) {
 	t := g.t
 	t.Helper()
 	ctx, name := t.Context(), fmt.Sprint("request ", late, " ", forgotten, " ", at)
@@ -316,17 +316,17 @@ func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, soone
 		if _, err := g.users.Create(ctx, userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "carol")}); errors.Is(err, userdb.ErrDuplicate) {
 			return send() // the first request has created its entry
 		}
-		more = true
+		hasLate = true
 		g.advance(11 * time.Second)
 		var sendErr error
 		g.beforeNthCommand(forgotten, func(sendForget func() error) error {
-			again = true
+			hasForgotten = true
 			var forgetErr error
 			if err := g.users.Delete(ctx, hints.UID("y")); err != nil && !errors.Is(err, userdb.ErrNotFound) {
 				t.Error(err)
 			}
 			g.beforeNthCommand(at, func(sendCorrected func() error) error {
-				sooner = true
+				hasAt = true
 				sendErr, forgetErr = send(), sendForget()
 				return sendCorrected()
 			})
@@ -335,14 +335,14 @@ func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, soone
 			if err == nil && e.Text("name") != "dora" {
 				t.Errorf("commands %d, %d and %d: the corrected request returned %v, want the name dora", late, forgotten, at, e)
 			}
-			if !sooner {
+			if !hasAt {
 				sendErr, forgetErr = send(), sendForget()
 			}
 			return forgetErr
 		})
 		_, _ = g.users.CreateOnce(ctx, name, first)
 		g.tap.set(nil)
-		if !again {
+		if !hasForgotten {
 			sendErr = send()
 		}
 		return sendErr
@@ -354,7 +354,7 @@ func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, soone
 			t.Error(err)
 		}
 	}
-	return more, again, sooner
+	return hasLate, hasForgotten, hasAt
 }
 
 // TestCreateOnceTakenOver delays one command of a request that chooses a UID until a request with
@@ -365,10 +365,10 @@ func TestCreateOnceTakenOver(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)
 		first, second := 0, 0
-		for late, more := 0, true; more; late++ {
-			for at, sooner := 0, true; sooner && more; at++ {
+		for late, hasLate := 0, true; hasLate; late++ {
+			for at, hasAt := 0, true; hasAt && hasLate; at++ {
 				var winner string
-				more, sooner, winner = g.takeOverAt(late, at)
+				hasLate, hasAt, winner = g.takeOverAt(late, at)
 				switch winner {
 				case "carol":
 					first++
@@ -384,9 +384,10 @@ func TestCreateOnceTakenOver(t *testing.T) {
 	})
 }
 
-// takeOverAt delays a command of a request until just before a command of another request. more and
-// sooner report whether the two requests had that many commands. winner is the name in the entry.
-func (g *loginSite) takeOverAt(late, at int) (more, sooner bool, winner string) {
+// takeOverAt delays a command of a request until just before a command of another request. hasLate
+// and hasAt report whether the two requests had that many commands. winner is the name in the
+// entry.
+func (g *loginSite) takeOverAt(late, at int) (hasLate, hasAt bool, winner string) {
 	t := g.t
 	t.Helper()
 	ctx, what := t.Context(), fmt.Sprintf("late command %d before command %d", late, at)
@@ -394,11 +395,11 @@ func (g *loginSite) takeOverAt(late, at int) (more, sooner bool, winner string) 
 		return g.users.CreateOnce(ctx, what+of, userdb.NewEntry{UID: "x", Facets: schema.Texts("name", of)})
 	}
 	g.beforeNthCommand(late, func(send func() error) error {
-		more = true
+		hasLate = true
 		g.advance(11 * time.Second)
 		var sendErr error
 		g.beforeNthCommand(at, func(sendOther func() error) error {
-			sooner = true
+			hasAt = true
 			sendErr = send()
 			return sendOther()
 		})
@@ -407,7 +408,7 @@ func (g *loginSite) takeOverAt(late, at int) (more, sooner bool, winner string) 
 		if err != nil && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("%s: the other request: %v", what, err)
 		}
-		if !sooner {
+		if !hasAt {
 			sendErr = send()
 		}
 		return sendErr
@@ -436,7 +437,7 @@ func (g *loginSite) takeOverAt(late, at int) (more, sooner bool, winner string) 
 		t.Errorf("%s: the entry is %v, %v; want %s", what, e, err, winner)
 	}
 	must(t, g.users.Delete(ctx, hints.UID("x")))
-	return more, sooner, winner
+	return hasLate, hasAt, winner
 }
 
 // TestCreateOnceGivenUp cuts off a request that chooses a UID, before each of its commands in turn.

@@ -222,7 +222,7 @@ func TestOneCodeOneLogin(t *testing.T) {
 				if err == nil {
 					won++
 				} else if !errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrNotFound) {
-					t.Errorf("%s: got error %v", what, err)
+					t.Errorf("%s: got error %v, want none, ErrLogin or ErrNotFound", what, err)
 				}
 			}
 			if won != 1 {
@@ -276,7 +276,7 @@ func TestGuessedCodes(t *testing.T) {
 				case errors.Is(err, userdb.ErrLogin) && try < factor.MaxTries:
 					judged++
 				case try < factor.MaxTries || !errors.Is(err, userdb.ErrNotFound):
-					t.Fatalf("attempt %d with a ticket: got error %v", try+1, err)
+					t.Fatalf("attempt %d with a ticket: got error %v, want ErrLogin, or ErrNotFound after %d attempts", try+1, err, factor.MaxTries)
 				}
 			}
 		}

@@ -104,7 +104,8 @@ func TestSchemaChanges(t *testing.T) {
 		for _, c := range schemaChanges {
 			t.Run(c.name, func(t *testing.T) {
 				s.wipeIfOpen()
-				// On a cluster, an older handle would not read the schema again for 5 s.
+				// On a cluster, a program that has the store open would not read the schema again
+				// for 5 s.
 				users := s.wide()
 				add(t, users, "u", "name", "N", "job", "j")
 				if c.words != nil && s.has(manyClients) {

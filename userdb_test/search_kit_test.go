@@ -54,7 +54,7 @@ type execution struct {
 	onStep   func(*actor)           // called after every step of an actor
 	mayDelay func(redis.Cmder) bool // nil if no further script may be delayed
 	ticks    int                    // how often time has passed
-	order    order
+	progress progress
 	known    int // the first choice in a state that an earlier execution has reached; -1: none
 }
 
@@ -247,7 +247,7 @@ func (x *execution) step(id int) {
 		if next.delay = id >= delayed; next.delay {
 			x.mayDelay = nil
 		}
-		x.order.add(who.id, next, x.ticks)
+		x.progress.add(who.id, next, x.ticks)
 		who.pending = slices.DeleteFunc(who.pending, func(o *pendingCommand) bool { return o == next })
 		x.steps++
 		x.mu.Unlock()
@@ -268,7 +268,7 @@ func (x *execution) run(prefix []int, seen map[uint64]int) {
 		if at := len(x.choices); at < len(prefix) {
 			c.chosen = min(prefix[at], len(options)-1)
 		} else if seen != nil && x.known < 0 {
-			sum := x.order.sum(last, x.ticks)
+			sum := x.progress.sum(last, x.ticks)
 			if before, ok := seen[sum]; ok && before <= used {
 				x.known = at
 			} else {
@@ -312,7 +312,7 @@ func (x *execution) nextPrefix(maxPreemptions int) []int {
 // explore returns a violation, or "" after it has run all orders, or maxExecutions of them.
 func (e *explorer) explore() string {
 	for prefix := []int{}; prefix != nil && e.executions < e.maxExecutions; {
-		x := &execution{number: e.executions, tamper: e.tamper, mayDelay: e.mayDelay, known: -1, order: newOrder()}
+		x := &execution{number: e.executions, tamper: e.tamper, mayDelay: e.mayDelay, known: -1, progress: newProgress()}
 		e.start(x)
 		x.run(prefix, e.seen)
 		e.executions++
@@ -343,19 +343,19 @@ func (x *execution) String() string {
 	return string(text)
 }
 
-// An order identifies the state after some steps. It holds a digest of the steps of each actor: for
+// progress identifies the state after some steps. It holds a digest of the steps of each actor: for
 // each step, the last writes to its keys, how often time had passed, and whether it was delayed.
 // The commands and replies of the actor follow from these. Two orders that differ only in steps
-// that do not affect one another have the same digests.
-type order struct {
+// that do not affect one another lead to the same digests.
+type progress struct {
 	actors map[int]uint64    // digest of the steps of each actor
 	writes map[string]uint64 // digest of the last write to each key
 }
 
-func newOrder() order { return order{actors: map[int]uint64{}, writes: map[string]uint64{}} }
+func newProgress() progress { return progress{actors: map[int]uint64{}, writes: map[string]uint64{}} }
 
 // add adds the next step of an actor.
-func (o order) add(who int, p *pendingCommand, ticks int) {
+func (o progress) add(who int, p *pendingCommand, ticks int) {
 	keys, writes := touches(p)
 	sum := combine(o.actors[who], uint64(ticks))
 	for _, key := range keys {
@@ -373,7 +373,7 @@ func (o order) add(who int, p *pendingCommand, ticks int) {
 }
 
 // sum returns the digest of a state.
-func (o order) sum(last, ticks int) uint64 {
+func (o progress) sum(last, ticks int) uint64 {
 	sum := combine(uint64(last), uint64(ticks))
 	for _, who := range slices.Sorted(maps.Keys(o.actors)) {
 		sum = combine(combine(sum, uint64(who)), o.actors[who])

@@ -207,7 +207,7 @@ func TestSessionEnds(t *testing.T) {
 					continue // that program does not delete the record of sessions, which expires
 				}
 				if left := g.keysUnder("~/session/"); len(left) > 0 {
-					t.Errorf("%s, %s: still there: %q", before, end.name, left)
+					t.Errorf("%s, %s: records of sessions are still there: %q", before, end.name, left)
 				}
 			}
 		}

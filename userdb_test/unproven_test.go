@@ -252,7 +252,7 @@ func TestUnprovenInSession(t *testing.T) {
 		}
 		g.wantWorks(h)
 		if phone := e.Text("phone"); phone != "1234" {
-			t.Errorf("got the phone %q", phone)
+			t.Errorf("got the phone %q, want 1234", phone)
 		}
 		_, err = g.users.EnrolTOTP(ctx, h.session, userdb.TOTPOptions{})
 		must(t, err)
@@ -326,7 +326,7 @@ func TestUnprovenTagEvents(t *testing.T) {
 			recorded := slices.ContainsFunc(all, func(e userdb.HistoryEvent) bool { return e.Kind == userdb.EventTags })
 			emitted := slices.ContainsFunc(g.events, func(e userdb.Event) bool { return slices.Contains(e.Fields, "tags") })
 			if want := tags != nil; recorded != want || emitted != want {
-				t.Errorf("%s tags: in the history %v, in an event %v", name, recorded, emitted)
+				t.Errorf("%s tags: in the history %v, in an event %v; want %v for both", name, recorded, emitted, want)
 			}
 		}
 	})

@@ -201,7 +201,7 @@ func (e *extent) add(field, wire string) {
 }
 
 // check returns an error if an entry is too large and larger than it was. An entry that other
-// programs made too large can still be changed in other ways.
+// programs made too large can still be changed if it does not grow.
 func (e extent) check(old store.Record) error {
 	if e.facetBytes <= validate.MaxEntry && e.facets <= maxFacets && e.bytes <= validate.MaxEntry+lostBytes && e.fields <= maxFacets+lostFields {
 		return nil
@@ -252,7 +252,7 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 }
 
 // diffFacets sets and unsets the facets that differ, and removes the marks of verification and the
-// labels of those. It returns the extent of the changed entry.
+// labels of these facets. It returns the extent of the changed entry.
 func diffFacets(c *store.Change, old store.Record, facets, own map[string]string) (size extent) {
 	for field, wire := range facets {
 		size.add(field, wire)

@@ -134,7 +134,7 @@ func TestUpdate(t *testing.T) {
 			"-name; -~skv:name; release user/name:bob/~prk",
 		},
 		{
-			"the old canonical value is the stored one", schema.FoldCasefold,
+			"the canonical form that is stored is released", schema.FoldCasefold,
 			record("name", "Bob", "~skv:name", "old form"), facets("name", "Rob"),
 			"name=Rob; ~skv:name=rob; claim user/name:rob/~prk; elsewhere user/email:rob/~prk; release user/name:old+_form/~prk",
 		},
@@ -160,7 +160,7 @@ func TestUpdate(t *testing.T) {
 			continue
 		}
 		if got := describe(c); got != tt.want || changed != (tt.want != "") {
-			t.Errorf("%s:\n got %s (%v)\nwant %s", tt.what, got, changed, tt.want)
+			t.Errorf("%s:\n got %s, changed %v\nwant %s", tt.what, got, changed, tt.want)
 		}
 		if c.Expected.Rev != "aaaaaaaaaaaa" || c.Create || c.Delete {
 			t.Errorf("%s: rev %q, create %v, delete %v; want aaaaaaaaaaaa, false and false", tt.what, c.Expected.Rev, c.Create, c.Delete)
@@ -181,7 +181,7 @@ func TestUpdateRefuses(t *testing.T) {
 	} {
 		_, _, err := typ.Update(record(), tt.to, nil)
 		if err == nil || err.Error() != tt.want || !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s: %v, want %s", tt.what, err, tt.want)
+			t.Errorf("%s: got %v, want %s", tt.what, err, tt.want)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestUpdateOwnFields(t *testing.T) {
 	old := record("~epoch", "k", "~disabled", "since")
 	c, changed, err := typ.Update(old, facets(), map[string]string{"~epoch": "", "~disabled": "since", "~passwd": "now", "~gone": ""})
 	if err != nil || !changed {
-		t.Fatal(changed, err)
+		t.Fatalf("Update: got changed %v, %v; want true and no error", changed, err)
 	}
 	if got, want := describe(c), "~passwd=now; -~epoch"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -213,13 +213,13 @@ func TestCreate(t *testing.T) {
 		t.Errorf(" got %s\nwant %s", got, want)
 	}
 	if len(c.Add) != 1 || !slices.Equal(c.Add[0].Values, []string{"a", "b"}) || c.Add[0].Index[1].String() != "user/tags:b/~prks" {
-		t.Errorf("tags %+v, want a and b with their index sets", c.Add)
+		t.Errorf("tags: got %+v, want a and b with their index sets", c.Add)
 	}
 	if _, err := typ.Create(Draft{UID: ""}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("an empty UID: %v, want ErrInvalid", err)
+		t.Errorf("an empty UID: got %v, want ErrInvalid", err)
 	}
 	if _, err := typ.Create(Draft{UID: "1", Facets: map[string]string{}, Tertiary: []Content{{Name: "log", Kind: "set", Values: []string{"x"}}}}); !errors.Is(err, schema.ErrSchema) {
-		t.Errorf("a list as a set: %v, want schema.ErrSchema", err)
+		t.Errorf("a list as a set: got %v, want schema.ErrSchema", err)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestDelete(t *testing.T) {
 		drop = append(drop, d.Key.String())
 	}
 	if want := []string{"user/uid:1/log", "user/uid:1/tags", "~/throttle/user/uid/1", "~/history/{user/uid:1}"}; !slices.Equal(drop, want) {
-		t.Errorf("drops %v, want %v", drop, want)
+		t.Errorf("dropped records: got %v, want %v", drop, want)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestApply(t *testing.T) {
 func TestEncodeElements(t *testing.T) {
 	for _, tt := range []struct {
 		kind     string
-		in, want []string // nil: refused
+		in, want []string // a nil want means ErrInvalid
 	}{
 		{"zset", []string{"1.50", "a", "-Infinity", "b", "0x1p4", "c"}, []string{"1.5", "a", "-Inf", "b", "16", "c"}},
 		{"zset", []string{"nan", "a"}, nil},
@@ -272,7 +272,7 @@ func TestEncodeElements(t *testing.T) {
 	} {
 		got, err := encodeElements(Content{Name: tt.kind, Kind: tt.kind, Values: tt.in})
 		if (err == nil) != (tt.want != nil) || err != nil && !errors.Is(err, ErrInvalid) || !slices.Equal(got, tt.want) {
-			t.Errorf("%s %q: got %q, %v, want %q", tt.kind, tt.in, got, err, tt.want)
+			t.Errorf("%s %q: got %q, %v; want %q", tt.kind, tt.in, got, err, tt.want)
 		}
 	}
 }

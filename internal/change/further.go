@@ -431,8 +431,8 @@ func (t *Type) setFirst(old store.Record, facets, own map[string]string, f store
 
 // numberError adds the number of the value to an error about it, if there are several values.
 func numberError(err error, i, values int) error {
-	wrong, is := errors.AsType[*store.FieldError](err)
-	if !is || values < 2 {
+	wrong, ok := errors.AsType[*store.FieldError](err)
+	if !ok || values < 2 {
 		return err
 	}
 	numbered := *wrong

@@ -38,7 +38,7 @@ func TestSetTexts(t *testing.T) {
 		{"no change", two, []string{"a", "B"}, ""},
 		{"a value is added", one, []string{"a", "B"}, "~also:email:b=1 - - B; claim user/email:b/~prk; elsewhere user/name:b/~prk; index user/email:B/~prks"},
 		{"a further value is removed", two, []string{"a"}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
-		{"another is put first", two, []string{"B", "a"}, "email=B; ~also:email:a=1 - -; ~label:email=" + store.LabelText("B", "work") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b"},
+		{"a further value is put first", two, []string{"B", "a"}, "email=B; ~also:email:a=1 - -; ~label:email=" + store.LabelText("B", "work") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b"},
 		{"the first is removed", two, []string{"B"}, "email=B; ~label:email=" + store.LabelText("B", "work") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks"},
 		{
 			"the first is replaced", two,
@@ -82,7 +82,7 @@ func TestSetTexts(t *testing.T) {
 	}
 }
 
-// TestSetTextsRefuses checks that values that an entry cannot have are refused.
+// TestSetTextsRefuses checks the rules with which values that an entry cannot have are refused.
 func TestSetTextsRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		field string
@@ -147,17 +147,17 @@ func TestUnverifiedFirst(t *testing.T) {
 		to   string
 		want string
 	}{
-		{"a verified one", record("email", a, "~also:email:b@x.org", "1 7 -"), "b@x.org", store.Verified("b@x.org")},
-		{"one that is not verified", record("email", a, "~also:email:b@x.org", "1 - -"), "b@x.org", store.Unverified("b@x.org")},
-		{"a verified one, spelled differently", record("email", a, "~also:email:b@x.org", "1 7 -"), "B@x.org", store.Unverified("B@x.org")},
-		{"a new one", record("email", a, mark, store.Verified(a), "~also:email:b@x.org", "1 - -"), "c@x.org", ""},
-		{"the first, spelled differently", record("email", a, mark, store.Unverified(a)), "A@x.org", store.Unverified("A@x.org")},
-		{"the first, ordinary and spelled differently", record("email", a), "A@x.org", ""},
-		{"the first, verified and spelled differently", record("email", a, mark, store.Verified(a)), "A@x.org", ""},
-		{"a new one after one that was not verified", record("email", a, mark, store.Unverified(a)), "c@x.org", ""},
-		{"the same", record("email", a, mark, store.Unverified(a)), a, store.Unverified(a)},
+		{"a verified further value", record("email", a, "~also:email:b@x.org", "1 7 -"), "b@x.org", store.Verified("b@x.org")},
+		{"an unverified further value", record("email", a, "~also:email:b@x.org", "1 - -"), "b@x.org", store.Unverified("b@x.org")},
+		{"a verified further value in another spelling", record("email", a, "~also:email:b@x.org", "1 7 -"), "B@x.org", store.Unverified("B@x.org")},
+		{"a new value after a verified one", record("email", a, mark, store.Verified(a), "~also:email:b@x.org", "1 - -"), "c@x.org", ""},
+		{"the unverified first value in another spelling", record("email", a, mark, store.Unverified(a)), "A@x.org", store.Unverified("A@x.org")},
+		{"a first value without a mark in another spelling", record("email", a), "A@x.org", ""},
+		{"the verified first value in another spelling", record("email", a, mark, store.Verified(a)), "A@x.org", ""},
+		{"a new value after an unverified one", record("email", a, mark, store.Unverified(a)), "c@x.org", ""},
+		{"the same unverified value", record("email", a, mark, store.Unverified(a)), a, store.Unverified(a)},
 		{"a further value of an entry without the facet", record("~also:email:b@x.org", "1 - -"), "b@x.org", store.Unverified("b@x.org")},
-		{"another spelling of the first, which a further value repeats", record("email", a, "~also:email:a@x.org", "1 - -"), "A@x.org", ""},
+		{"a first value that a further value repeats, in another spelling", record("email", a, "~also:email:a@x.org", "1 - -"), "A@x.org", ""},
 	} {
 		c, _, err := typ.Update(tt.old, facets("email", tt.to), nil)
 		if err != nil {
@@ -167,8 +167,8 @@ func TestUnverifiedFirst(t *testing.T) {
 		if after.Fields[mark] != tt.want {
 			t.Errorf("%s: the mark is %q, want %q", tt.what, after.Fields[mark], tt.want)
 		}
-		if is := after.FacetUnverified("email"); is != strings.HasPrefix(tt.want, "-") {
-			t.Errorf("%s: the facet counts as not verified: %v, want %v", tt.what, is, !is)
+		if got := after.FacetUnverified("email"); got != strings.HasPrefix(tt.want, "-") {
+			t.Errorf("%s: FacetUnverified = %v, want %v", tt.what, got, !got)
 		}
 	}
 }
@@ -194,8 +194,8 @@ func TestLabelOfNewFirst(t *testing.T) {
 	}
 }
 
-// TestOverTheLimit checks that an entry with more values than the schema allows can be changed, but
-// gets no further ones.
+// TestOverTheLimit checks that an entry with more values than the schema allows can replace and
+// lose values, but not gain any.
 func TestOverTheLimit(t *testing.T) {
 	old := record("name", "a", "~also:name:b", "1 - -", "~also:name:c", "2 - -")
 	typ := manyType(t)
@@ -320,7 +320,7 @@ func TestManyWhileBuilding(t *testing.T) {
 	st.Building = &schema.Building{ID: "x", What: map[string][]string{"email": {schema.ManyRule}}}
 	building, err := typ.WithSchema(st, "g", "t")
 	if err != nil || len(building.Many) > 0 || building.MaxValues("email") != 1 {
-		t.Fatalf("fields with several values: %q, %v; want none", building.Many, err)
+		t.Fatalf("fields with several values: got %q, %v; want none", building.Many, err)
 	}
 	old, own := record("email", "a"), map[string]string{}
 	facets := Facets(old)
@@ -333,7 +333,7 @@ func TestManyWhileBuilding(t *testing.T) {
 	}
 	finished, err := building.WithSchema(typ.Schema, "h", "u")
 	if err != nil || !slices.Equal(finished.Many, []string{"email"}) || finished.MaxValues("email") != 3 {
-		t.Errorf("afterwards: %q, %v; want email", finished.Many, err)
+		t.Errorf("fields with several values afterwards: got %q, %v; want email", finished.Many, err)
 	}
 }
 
@@ -351,11 +351,11 @@ func TestRemoveOldForms(t *testing.T) {
 		{"the new form is missing", record("email", "a", "~also:mail:B", "1 7 -"), "~lost:email=B; -~also:mail:B"},
 		{"a field that is not secondary", record("job", "a", "~also:job:b", "1 - - B", "~also:job:c", "2 - -"), "~lost:job=B; ~lost:job:2=c; -~also:job:b; -~also:job:c"},
 		{"another name that is not secondary", record("gone", "a", "~also:old:b", "1 - -"), "~lost:gone=b; -~also:old:b"},
-		{"it repeats the first", record("email", "a", "~also:email:a", "1 - -"), "-~also:email:a"},
-		{"it repeats the first in another spelling", record("email", "A", "~also:email:a", "1 - -"), "~lost:email=a; -~also:email:a; unindex user/email:a/~prks"},
-		{"another spelling", record("email", "a", "~also:email:b", "2 7 -", "~also:email:B", "1 7 -"), "~lost:email=B; -~also:email:B; unindex user/email:B/~prks"},
+		{"a further value repeats the first", record("email", "a", "~also:email:a", "1 - -"), "-~also:email:a"},
+		{"a further value repeats the first in another spelling", record("email", "A", "~also:email:a", "1 - -"), "~lost:email=a; -~also:email:a; unindex user/email:a/~prks"},
+		{"two spellings of a further value", record("email", "a", "~also:email:b", "2 7 -", "~also:email:B", "1 7 -"), "~lost:email=B; -~also:email:B; unindex user/email:B/~prks"},
 		{
-			"another spelling, which is verified", record("email", "a", "~also:email:b", "2 - -", "~also:email:B", "1 7 work"),
+			"two spellings of a further value, of which the old form is verified", record("email", "a", "~also:email:b", "2 - -", "~also:email:B", "1 7 work"),
 			"~also:email:b=2 7 work B; ~lost:email=b; -~also:email:B; unindex user/email:b/~prks",
 		},
 		{

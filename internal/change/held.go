@@ -11,7 +11,7 @@ import (
 // Hold changes c so that values that the entry gives up are held, if the schema says so. old is the
 // entry as it was read. Unless c is a delete, Hold also removes holds that have ended, those of
 // values that the entry takes back and, if more than store.MaxHeld are left, those that end first.
-// Only changes by people hold values: edits and deletes.
+// Repairs and changes of the schema do not call it.
 func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 	if !t.mayHold && !hasHeld(old.Fields) {
 		return

@@ -61,12 +61,12 @@ func (t *Type) repairIdentity(c *store.Change, old store.Record) (sound bool) {
 		{Field: store.FieldPRK, Wire: old.Key.In(recordkey.Namespace{}).String()},
 		{Field: t.Schema.Primary, Wire: old.Key.Value()},
 	} {
-		is := old.Fields[want.Field]
-		if is == want.Wire {
+		was := old.Fields[want.Field]
+		if was == want.Wire {
 			agree++
 			continue
 		}
-		if is != "" {
+		if was != "" {
 			against++
 		}
 		wrong = append(wrong, want)
@@ -75,8 +75,8 @@ func (t *Type) repairIdentity(c *store.Change, old store.Record) (sound bool) {
 		return false
 	}
 	for _, want := range wrong {
-		if is := old.Fields[want.Field]; is != "" && !store.OwnField(want.Field) {
-			c.Set = append(c.Set, lostFacet(c, old, want.Field, is))
+		if was := old.Fields[want.Field]; was != "" && !store.OwnField(want.Field) {
+			c.Set = append(c.Set, lostFacet(c, old, want.Field, was))
 		}
 		c.Set = append(c.Set, want)
 	}
@@ -84,7 +84,7 @@ func (t *Type) repairIdentity(c *store.Change, old store.Record) (sound bool) {
 }
 
 // lostFacet returns the facet that preserves a value that must leave its field. Its name is
-// ~lost:FIELD, with a number appended if that field already has another value, or gets one by c.
+// ~lost:FIELD, with a number appended if that field already has another value, or if c sets it.
 func lostFacet(c *store.Change, old store.Record, field, wire string) store.Facet {
 	name := store.FieldLost(field)
 	for n := 2; ; n++ {
@@ -258,12 +258,12 @@ func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 	}
 	facets := make(map[string]string, len(r.Fields))
 	for field, wire := range r.Fields {
-		if name, is := renames[field]; is {
+		if name, ok := renames[field]; ok {
 			field = name
 		}
 		if store.IsFurther(field) {
 			f, _ := store.ParseFurther(field, wire)
-			if name, is := renames[f.Field]; is && f.Canonical != "" {
+			if name, ok := renames[f.Field]; ok && f.Canonical != "" {
 				field = store.FieldAlso(name, f.Canonical)
 			}
 		}
@@ -396,7 +396,7 @@ func (t *Type) LostFields(old store.Record, c store.Change, renames map[string]s
 	}
 	c, _ = t.RemoveOldForms(Apply(c, "", old.Fields), renames)
 	for _, f := range c.Set {
-		if lost, is := strings.CutPrefix(f.Field, store.FieldLost("")); is {
+		if lost, ok := strings.CutPrefix(f.Field, store.FieldLost("")); ok {
 			field, _, _ := strings.Cut(lost, ":") // no such field has a colon in its name
 			fields = append(fields, field)
 		}
@@ -418,7 +418,7 @@ func (t *Type) removeOldFurther(c *store.Change, old store.Record, renames map[s
 	}
 	for _, f := range gone {
 		c.Unset = append(c.Unset, f.Name())
-		if name, is := renames[f.Field]; is {
+		if name, ok := renames[f.Field]; ok {
 			f.Field = name
 		}
 		f.Canonical = t.Schema.Canonical(f.Written)

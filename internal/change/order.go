@@ -14,7 +14,7 @@ import (
 // sorts them by their bytes. A member is called the place of an entry. It consists of the facet in
 // a form whose bytes sort like the values, an end marker that sorts before anything that could
 // continue the form, and the relative PRK. An entry that has no facet, or one without such a form,
-// has a place before all others. Indexes that earlier versions stored have no such places.
+// has a place before all others. Indexes that earlier versions stored leave such entries out.
 //
 //	text         the canonical form, which sorts by code point, as UTF-8 does; if the facet is
 //	             written differently, its written form and another end marker precede the PRK, so
@@ -160,17 +160,17 @@ func (t *Type) Places(r store.Record) (places []store.Ranked, unordered []string
 // new facet that cannot be ordered.
 func (t *Type) diffPlaces(c *store.Change, old store.Record, facets map[string]string) error {
 	for _, field := range t.Ordered {
-		is, has := facets[field]
+		wire, has := facets[field]
 		was, had := old.Fields[field]
 		if len(old.Fields) > 0 {
-			if has == had && is == was {
+			if has == had && wire == was {
 				continue
 			}
 			if p, ok := t.Place(old, field); ok {
 				c.Unrank = append(c.Unrank, p)
 			}
 		}
-		if _, ok := t.sortableForm(field, is); has && !ok {
+		if _, ok := t.sortableForm(field, wire); has && !ok {
 			return Invalid(field, "key", "not a value that an ordered index can hold: it is over 1 KiB")
 		}
 		if p, ok := t.Place(store.Record{Key: old.Key, Fields: facets}, field); ok {

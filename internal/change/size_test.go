@@ -24,8 +24,9 @@ func lostValues(n, size int) map[string]string {
 	return own
 }
 
-// contentOf returns the size of an entry after a change, including the store's own fields.
-func contentOf(r store.Record, c store.Change) (fields, bytes int) {
+// sizeAfter returns the numbers of fields and bytes of an entry after a change, including the
+// store's own fields.
+func sizeAfter(r store.Record, c store.Change) (fields, bytes int) {
 	after := Apply(c, "rev", r.Fields).Fields
 	for field, wire := range after {
 		bytes += len(field) + len(wire)
@@ -38,10 +39,10 @@ func contentOf(r store.Record, c store.Change) (fields, bytes int) {
 func TestEntrySize(t *testing.T) {
 	const mostFields, mostBytes = 10_200, validate.MaxEntry + 70<<10
 	typ := testType(t, schema.FoldCasefold)
-	within := func(what string, r store.Record, c store.Change, err error) {
+	check := func(what string, r store.Record, c store.Change, err error) {
 		t.Helper()
-		if fields, bytes := contentOf(r, c); err == nil && (fields > mostFields || bytes > mostBytes) {
-			t.Errorf("%s: an entry of %d fields and %d bytes, want at most %d and %d", what, fields, bytes, mostFields, mostBytes)
+		if fields, bytes := sizeAfter(r, c); err == nil && (fields > mostFields || bytes > mostBytes) {
+			t.Errorf("%s: got an entry of %d fields and %d bytes, want at most %d and %d", what, fields, bytes, mostFields, mostBytes)
 		}
 		if err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: got %v, want no error or ErrInvalid", what, err)
@@ -49,7 +50,7 @@ func TestEntrySize(t *testing.T) {
 	}
 	for _, tt := range []struct{ n, size int }{{100, schema.MaxFacet}, {17, schema.MaxFacet}, {20_000, 0}, {90_000, 1}} {
 		c, err := typ.Create(Draft{UID: "1", Facets: facets(), Own: lostValues(tt.n, tt.size)})
-		within(fmt.Sprintf("create with %d of %d", tt.n, tt.size), store.Record{Key: record().Key}, c, err)
+		check(fmt.Sprintf("a create with %d lost values of %d bytes", tt.n, tt.size), store.Record{Key: record().Key}, c, err)
 
 		r := record("note", "x")
 		for i := range 40 {
@@ -58,7 +59,7 @@ func TestEntrySize(t *testing.T) {
 				own[field+fmt.Sprint(i)] = wire
 			}
 			c, _, err := typ.Update(r, Facets(r), own)
-			if within(fmt.Sprintf("update %d with %d of %d", i, len(own), tt.size), r, c, err); err == nil {
+			if check(fmt.Sprintf("update %d with %d lost values of %d bytes", i, len(own), tt.size), r, c, err); err == nil {
 				r = Apply(c, "rev", r.Fields)
 			}
 		}
@@ -78,7 +79,7 @@ func TestEntriesOverTheLimit(t *testing.T) {
 		many.Fields[fmt.Sprintf("f%05d", i)] = ""
 	}
 	maps.Copy(lost.Fields, lostValues(150, schema.MaxFacet))
-	for what, r := range map[string]store.Record{"facets": large, "many facets": many, "lost values": lost} {
+	for what, r := range map[string]store.Record{"large facets": large, "many facets": many, "lost values": lost} {
 		for _, tt := range []struct {
 			change string
 			edit   func(facets, own map[string]string)
@@ -88,12 +89,12 @@ func TestEntriesOverTheLimit(t *testing.T) {
 			{"a longer hash", func(facets, _ map[string]string) { facets[store.FieldPassword] = strings.Repeat("h", 100) }, true},
 			{"disabling", func(_, own map[string]string) { own[store.FieldDisabled], own[session.FieldEpoch] = "now", "e" }, true},
 			{"another value of the same length", func(facets, _ map[string]string) { facets["name"] = "bob" }, true},
-			{"fewer", func(facets, own map[string]string) {
+			{"fewer facets and lost values", func(facets, own map[string]string) {
 				delete(facets, "f00")
 				delete(facets, "f00000")
 				own[store.FieldLost("f00000")] = ""
 			}, true},
-			{"one more", func(facets, _ map[string]string) { facets["g"] = "x" }, false},
+			{"one more facet", func(facets, _ map[string]string) { facets["g"] = "x" }, false},
 			{"one more lost value", func(_, own map[string]string) { own[store.FieldLost("g")] = "x" }, false},
 		} {
 			facets, own := Facets(r), map[string]string{}
@@ -109,7 +110,7 @@ func TestEntriesOverTheLimit(t *testing.T) {
 }
 
 // TestLostValueLeavesLimitOfFacets checks that an entry with a small lost value has no more room
-// for facets than others.
+// for facets than an entry without one.
 func TestLostValueLeavesLimitOfFacets(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	many, large := record("name", "ann"), record("name", "ann")
@@ -124,7 +125,7 @@ func TestLostValueLeavesLimitOfFacets(t *testing.T) {
 		facets := Facets(r)
 		facets["g"], facets["h"] = strings.Repeat("x", schema.MaxFacet), "x"
 		if _, _, err := typ.Update(r, facets, nil); !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s, with a lost value and two facets more: %v, want ErrInvalid", what, err)
+			t.Errorf("%s, with a lost value and two more facets: got %v, want ErrInvalid", what, err)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Stored struct {
 
 // FieldNext is the field of ~/schema/TYPE that holds, during a change that stops all other writers,
 // the schema to which that change brings the records. The other fields then hold the schema that
-// the records still follow, and a generation that no handle has, so that every write is refused.
+// the records still follow, and a generation that no program has, so that every write is refused.
 //
 //	fingerprint  ~1f0c…>a93e…
 //	schema       {"primary":"uid","fold":"exact",…}

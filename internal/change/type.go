@@ -139,8 +139,8 @@ func ordersAny(st schema.Type) bool {
 // secondary field: all typed fields if the field is typed, or else the field alone.
 func (t *Type) Rivals(field string) []string { return rivals(t.crossing, field) }
 
-// SettledRivals returns the Rivals of a field without those whose values are becoming typed.
-// Entries may still share a value with such a field.
+// SettledRivals returns the Rivals of a field without the fields that are becoming typed, in which
+// another entry may still have the same value.
 func (t *Type) SettledRivals(field string) []string { return rivals(t.Typed, field) }
 
 func rivals(typed []string, field string) []string {

@@ -27,7 +27,7 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 		return unproven("factor", "no second factor can be added until the address is verified")
 	}
 	for name := range furtherAfter(old.Fields, own) {
-		if f, is := store.ParseFurther(name, own[name]); is && old.Fields[name] == "" {
+		if f, ok := store.ParseFurther(name, own[name]); ok && old.Fields[name] == "" {
 			return unproven(f.Field, "no further value can be added until the address is verified")
 		}
 	}

@@ -54,7 +54,7 @@ func TestEndUnproven(t *testing.T) {
 		want := []string{"email", "name", "~verified:email"}
 		slices.Sort(want)
 		if !slices.Equal(kept, want) || after.Fields["email"] != proved || after.Fields["~verified:email"] != store.Verified(proved) {
-			t.Errorf("%s: got the fields %q and the address %s", proved, kept, after.Fields["email"])
+			t.Errorf("%s: got the fields %q and the address %s; want %q and the proved address, verified", proved, kept, after.Fields["email"], want)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestGivesUpAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := typ.givesUpAddress(old, facets, typ.completeFurther(old, facets, own)); got != tt.want {
-			t.Errorf("%q: got %v", tt.to, got)
+			t.Errorf("%q: got %v, want %v", tt.to, got, tt.want)
 		}
 	}
 }

@@ -27,8 +27,8 @@ func untypedType(t *testing.T) *Type {
 	return c.ByName["user"]
 }
 
-// TestClaimsOfUntyped checks that typed values are compared with all typed fields, and untyped ones
-// with no other field.
+// TestClaimsOfUntyped checks that a value of a typed field is claimed against all typed fields, and
+// a value of an untyped field against no other field.
 func TestClaimsOfUntyped(t *testing.T) {
 	typ := untypedType(t)
 	for _, tt := range []struct{ facets, want string }{
@@ -55,9 +55,9 @@ func TestClaimsOfUntyped(t *testing.T) {
 	}
 }
 
-// TestClaimsWhileTyped checks that writers compare values that are becoming typed with all typed
-// fields, although a search in any field does not find them yet.
-func TestClaimsWhileTyped(t *testing.T) {
+// TestClaimsWhileBecomingTyped checks that writers claim the values of a field that is becoming
+// typed against all typed fields, although a search in any field does not find them yet.
+func TestClaimsWhileBecomingTyped(t *testing.T) {
 	typ := untypedType(t)
 	st := typ.Schema
 	st.Fields = map[string]schema.Field{"email": st.Fields["email"], "ext": {Role: schema.RoleSecondary}}
@@ -77,7 +77,7 @@ func TestClaimsWhileTyped(t *testing.T) {
 		}
 	}
 	if got := fmt.Sprint(building.Typed, building.SettledRivals("ext"), building.SettledRivals("email")); got != "[email] [ext] [email]" {
-		t.Errorf("typed fields, and those compared by a check: got %s, want [email] [ext] [email]", got)
+		t.Errorf("the typed fields, and the settled rivals of ext and of email: got %s, want [email] [ext] [email]", got)
 	}
 }
 
@@ -109,8 +109,8 @@ func TestRepairOfUntyped(t *testing.T) {
 	}
 }
 
-// TestFurtherWithoutValue checks that an entry with a field of further values whose name contains
-// no value can be changed, and that a repair keeps the field's text.
+// TestFurtherWithoutValue checks an entry with fields such as ~also:name, which name no further
+// value: it can be updated and deleted, and a repair keeps the texts of these fields.
 func TestFurtherWithoutValue(t *testing.T) {
 	typ := untypedType(t)
 	old := record("email", "a", "name", "n", "~also:name", "1 - - x", "~also:name:", "1 - -", "~also:", "")
@@ -121,7 +121,7 @@ func TestFurtherWithoutValue(t *testing.T) {
 	if got, want := describe(c), "name=m; claim user/name:m/~prk; elsewhere user/email:m/~prk; release user/name:n/~prk"; err != nil || got != want {
 		t.Errorf("an update: got %s, %v\nwant %s", got, err, want)
 	}
-	_ = typ.Delete(old, time.Now())
+	_ = typ.Delete(old, time.Now()) // must not panic
 	c, due := typ.Repair(old, RepairLimits{})
 	want := "~lost:=; ~lost:name=1 - - x; ~lost:name:2=1 - -; -~also:; -~also:name; -~also:name:"
 	if got := describe(c); !due || got != want {

@@ -194,7 +194,7 @@ func Invalid(field, rule, reason string) error {
 
 // ruleError returns an ErrInvalid for the error of a rule, and any other error unchanged.
 func ruleError(err error) error {
-	if rule, is := errors.AsType[*validate.Error](err); is {
+	if rule, ok := errors.AsType[*validate.Error](err); ok {
 		return Invalid(rule.Field, rule.Rule, rule.Reason)
 	}
 	return err

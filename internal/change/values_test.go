@@ -29,13 +29,13 @@ func TestUndeclared(t *testing.T) {
 		"email":     "", "age": "", "uid": "",
 	} {
 		if got := typ.UndeclaredReason(field, "password"); got != want {
-			t.Errorf("%s: %q, want %q", field, got, want)
+			t.Errorf("%s: got %q, want %q", field, got, want)
 		}
 	}
 	facets, old := map[string]string{}, map[string]string{"city": "Bonn"}
 	err := typ.EncodeFacet(facets, "city", schema.Text("Köln"), old)
-	refused, is := errors.AsType[*store.FieldError](err)
-	if !is || !errors.Is(err, ErrInvalid) || refused.Rule != "undeclared" || refused.Field != "city" || len(facets) > 0 {
+	refused, ok := errors.AsType[*store.FieldError](err)
+	if !ok || !errors.Is(err, ErrInvalid) || refused.Rule != "undeclared" || refused.Field != "city" || len(facets) > 0 {
 		t.Errorf("an undeclared facet: got %v and the facets %v, want an ErrInvalid with the rule undeclared and no facets", err, facets)
 	}
 	if err := typ.EncodeFacet(facets, "city", schema.Text("Bonn"), old); err != nil || facets["city"] != "Bonn" {
@@ -53,7 +53,7 @@ func TestEditDistance(t *testing.T) {
 		want int
 	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"abc", "abc", 0}, {"ab", "ba", 2}} {
 		if got := editDistance([]rune(tt.a), []rune(tt.b)); got != tt.want {
-			t.Errorf("%s, %s: %d, want %d", tt.a, tt.b, got, tt.want)
+			t.Errorf("from %q to %q: got %d, want %d", tt.a, tt.b, got, tt.want)
 		}
 	}
 }

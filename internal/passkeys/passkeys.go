@@ -33,7 +33,7 @@ const MaxStored = 8 << 10
 type Answer struct {
 	Field, Digest string // as in Credential
 	For           string // what the challenge was made for: a Binding; "" for a sign-in
-	Challenge     string // a hash of it, without spaces
+	Challenge     string // a hash of the challenge, without spaces
 	Until         time.Time
 
 	// Verify returns the counter of the answer. It returns an error unless the answer is signed

@@ -15,7 +15,7 @@ func (e enabledSet) has(prk recordkey.Key) bool { return e[prk] }
 
 // findEnabled returns those of the PRKs whose entries are not disabled, in one round trip. It
 // leaves out records of another Redis type, so that the listing reads and reports them. It includes
-// all hashes without the field, even damaged entries, so that the listing does not report them.
+// all hashes without ~disabled, even damaged entries, so that the listing does not report these.
 func (rd *Reader) findEnabled(ctx context.Context, s Selection, prks []recordkey.Key) (enabledSet, error) {
 	if len(prks) == 0 {
 		return nil, nil

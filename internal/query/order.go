@@ -167,8 +167,8 @@ func (s Selection) orderDigest() []uint64 { return []uint64{digest(s.order.Key)}
 func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, backward) }
 
 // Around returns the continuations that lead forward and backward from a page. rest is the
-// continuation that was returned with the page. If the page is empty, the other one begins at the
-// previous position and includes it.
+// continuation that was returned with the page. If the page is empty, the continuation in the
+// opposite direction begins at the position after which the page was read, and includes it.
 func (s Selection) Around(page []store.Record, rest string) (next, before string) {
 	at := func(cursor, place string) string {
 		return bookmark{cursor: cursor, last: place, taken: s.orderDigest()}.String()

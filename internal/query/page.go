@@ -19,8 +19,8 @@ import (
 
 // scanBatch is the number of keys that a listing requests at a time, and readBatch is the number of
 // entries that it reads at a time. A page of an index requests only indexBatch members at a time if
-// most of them are selected. These numbers do not depend on the size of a page: a continuation
-// stands for a part of what the server lists for the same number.
+// most of them are selected. These numbers do not depend on the size of a page: a continuation says
+// which keys of a batch were returned, and the next page must request the same batch.
 const (
 	scanBatch  = 1000
 	readBatch  = 256
@@ -195,7 +195,8 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 }
 
 // Retired yields a record for each retired UID of a type, with its key and only the field
-// FieldRetired. It may yield one twice, for the reasons why All may yield an entry twice.
+// FieldRetired. It may yield one twice, for the reasons for which userdb.Type.All may yield an
+// entry twice.
 func (rd *Reader) Retired(ctx context.Context, t *change.Type) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		for batch, err := range rd.tally(ctx, t) {

@@ -53,7 +53,7 @@ func TestBookmark(t *testing.T) {
 
 func TestBookmarkRefusals(t *testing.T) {
 	for _, text := range []string{"x", "..", "1.!.", "1..!", "1..AAAA", "1.2.3.4", "o.AA."} {
-		if b, err := parseBookmark(text, false); text != ".." && !errors.Is(err, store.ErrCursor) {
+		if b, err := parseBookmark(text, false); !errors.Is(err, store.ErrCursor) {
 			t.Errorf("parseBookmark(%q) = %v, %v; want ErrCursor", text, b, err)
 		}
 	}

@@ -114,8 +114,8 @@ func (s Selection) countRead(found []store.Found) {
 	}
 }
 
-// Select checks a query. It refuses fields that are neither indexed nor unique, because only
-// reading every entry could find them.
+// Select checks a query. It refuses fields that are neither indexed nor unique, because finding
+// their values would take reading every entry.
 func Select(t *change.Type, q Query) (Selection, error) {
 	s := Selection{Type: t, where: map[string]string{}, disabled: q.Disabled}
 	for _, field := range slices.Sorted(maps.Keys(q.Where)) {
@@ -307,11 +307,11 @@ func (s Selection) matches(r store.Record) bool {
 		return false
 	}
 	for field, wire := range s.where {
-		is := r.HasWritten(field, wire)
+		matches := r.HasWritten(field, wire)
 		if slices.Contains(s.Type.Secondary, field) && !s.Type.Building.Has(field, schema.RoleSecondary) {
-			is = r.HasValue(field, wire)
+			matches = r.HasValue(field, wire)
 		}
-		if !is {
+		if !matches {
 			return false
 		}
 	}

@@ -64,8 +64,8 @@ func read(ctx context.Context, e store.Maintenance, ns recordkey.Namespace, fiel
 	}
 	stored := map[string]schema.Type{}
 	for i, h := range hashes {
-		text, is := h.Fields[field]
-		if !is && (field != store.FieldSchema || !h.WrongType && len(h.Fields) == 0) {
+		text, ok := h.Fields[field]
+		if !ok && (field != store.FieldSchema || !h.WrongType && len(h.Fields) == 0) {
 			continue // only the name is stored
 		}
 		t, err := change.ParseType(names[i], text)

@@ -116,7 +116,7 @@ func hasDuplicates(text []byte, fold func(name string) string) bool {
 			return false
 		}
 		top := &open[len(open)-1]
-		if name, is := token.(string); is && top.next {
+		if name, ok := token.(string); ok && top.next {
 			name = fold(name)
 			if top.names[name] {
 				return true

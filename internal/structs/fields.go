@@ -34,7 +34,7 @@ type cachedFields struct {
 // Fields returns the tagged fields of a struct and of the structs embedded in it. It computes them
 // once for each type. Callers share the slice and must not modify it.
 func Fields(t reflect.Type) ([]Field, *Error) {
-	if a, is := cache.Load(t); is {
+	if a, ok := cache.Load(t); ok {
 		a := a.(cachedFields)
 		return a.fields, a.bad
 	}

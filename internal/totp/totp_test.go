@@ -49,7 +49,7 @@ func TestOathtool(t *testing.T) {
 	}
 }
 
-// TestMatch checks which codes are accepted, and that none counts twice.
+// TestMatch checks which codes are accepted, and that none is accepted twice.
 func TestMatch(t *testing.T) {
 	secret, at := []byte("12345678901234567890"), time.Unix(1111111111, 0)
 	now := totp.Step(at)
@@ -72,7 +72,7 @@ func TestMatch(t *testing.T) {
 		{"empty", "", 0, 0, false},
 		{"too short", totp.Code(secret, now)[1:], 0, 0, false},
 		{"too long", "0" + totp.Code(secret, now), 0, 0, false},
-		{"other digits", strings.ReplaceAll("٠٥٠٤٧١", " ", ""), 0, 0, false},
+		{"Arabic digits", "٠٥٠٤٧١", 0, 0, false},
 	} {
 		if got, ok := totp.Match(secret, tt.typed, at, tt.after); got != tt.want || ok != tt.wantMatch {
 			t.Errorf("%s: got %d, %v; want %d, %v", tt.what, got, ok, tt.want, tt.wantMatch)

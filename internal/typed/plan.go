@@ -287,10 +287,10 @@ func (f *field) put(from reflect.Value) (wire string, present bool, err error) {
 func At(v reflect.Value, index []int, allocate bool) (reflect.Value, bool) {
 	for n, i := range index {
 		if n > 0 && v.Kind() == reflect.Pointer {
+			if v.IsNil() && !allocate {
+				return reflect.Value{}, false
+			}
 			if v.IsNil() {
-				if !allocate {
-					return reflect.Value{}, false
-				}
 				v.Set(reflect.New(v.Type().Elem()))
 			}
 			v = v.Elem()

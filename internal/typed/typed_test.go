@@ -112,7 +112,7 @@ func planOf[T any](t testing.TB, typ schema.Type) *typed.Plan {
 	return p
 }
 
-// written returns the wire forms of a new entry's facets.
+// written returns the wire forms of the facets of a new entry made from v, with its UID and type.
 func written[T any](t rapid.TB, p *typed.Plan, v T) map[string]string {
 	uid, facets, _, bad := p.Facets(reflect.ValueOf(&v).Elem())
 	if bad != nil {

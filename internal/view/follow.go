@@ -210,6 +210,6 @@ func mismatchError(t *change.Type, difference string, relation schema.Relation) 
 // IsSchemaChanged reports whether a change was refused because the schema in force is not that of
 // its type.
 func IsSchemaChanged(err error) bool {
-	mismatch, is := errors.AsType[*store.MismatchError](err)
-	return is && mismatch.Stored != ""
+	mismatch, ok := errors.AsType[*store.MismatchError](err)
+	return ok && mismatch.Stored != ""
 }

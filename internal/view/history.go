@@ -234,7 +234,7 @@ func ChangedFacets(c *store.Change) (fields []string) {
 // fieldsReleased returns the fields whose held values a change frees, sorted.
 func fieldsReleased(c *store.Change) (fields []string) {
 	for _, name := range c.Unset {
-		if h, is := store.ParseHeld(name); is {
+		if h, ok := store.ParseHeld(name); ok {
 			fields = append(fields, h.Field)
 		}
 	}

@@ -86,7 +86,7 @@ func (k EventKind) isWork() bool {
 	return k == EventWaits || k == EventImport || k == EventExport || k == EventRepair
 }
 
-// IsLogin reports whether a kind is a login or a failed login.
+// IsLogin reports whether events of a kind are about attempts to log in, successful or not.
 func (k EventKind) IsLogin() bool {
 	switch k {
 	case EventLogin, EventLoginFailed, EventThrottle, EventFactorLock, EventPasskeyClone, EventOperatorLogin, EventOperatorLoginFailed:

@@ -174,8 +174,8 @@ func (v *View) releaseGuard(ctx context.Context, t *change.Type, c store.Change,
 
 // explainMismatch returns err. If err is a schema mismatch, it adds the difference and the remedy.
 func explainMismatch(t *change.Type, err error) error {
-	mismatch, is := errors.AsType[*store.MismatchError](err)
-	if !is {
+	mismatch, ok := errors.AsType[*store.MismatchError](err)
+	if !ok {
 		return err
 	}
 	if mismatch.Stored == "" {

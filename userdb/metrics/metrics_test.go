@@ -169,7 +169,8 @@ func TestCounts(t *testing.T) {
 	)
 }
 
-// TestNewEventKindsAndMethods checks that new kinds of events and new methods need no change here.
+// TestNewEventKindsAndMethods checks that new kinds of events and new methods need no change of
+// this package.
 func TestNewEventKindsAndMethods(t *testing.T) {
 	c, r, _ := openObserved(t, "memory:", userdb.Options{})
 	c.Event(t.Context(), "merge")

@@ -111,7 +111,7 @@ func TestSpans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the first loads the scripts
+	for range 2 { // the first login loads the scripts
 		s.spans.Reset()
 		if _, err := s.users.Login(ctx, "traced@x.org", "wrong horse", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
 			t.Fatalf("Login: got %v, want ErrLogin", err)
