@@ -174,7 +174,7 @@ func (r bulkResult) text() string {
 }
 
 // apply does the work to one account. It gives no tag to an account whose address nobody has
-// verified: in a list, it looks like the account of the person who owns the address.
+// verified: in a list, such an account looks like that of the person who owns the address.
 func (b bulkWork) apply(ctx context.Context, t *userdb.Type, h hints.Hint) (err error) {
 	switch b.do {
 	case "disable":
