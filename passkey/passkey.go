@@ -154,8 +154,8 @@ func (p *Passkeys) BeginTicket(ticket string) (Challenge, error) {
 	return p.begin(passkeys.Binding(passkeys.ForTicket, ticket))
 }
 
-// BeginSession returns a challenge for raising a session. The Proof is for
-// userdb.Type.RaiseSession with the same secret.
+// BeginSession returns a challenge for raising a session. The Proof is for userdb.Type.RaiseSession
+// with the same secret.
 func (p *Passkeys) BeginSession(secret string) (Challenge, error) {
 	return p.begin(passkeys.Binding(passkeys.ForSession, secret))
 }

@@ -42,7 +42,7 @@ func TestBearer(t *testing.T) {
 	if err != nil || session.ID == "" {
 		t.Fatal(err)
 	}
-	h, none := p.mux(), "Bearer x"
+	h, invalid := p.mux(), "Bearer x"
 	for _, tt := range []struct {
 		path    string
 		headers []string
@@ -51,8 +51,8 @@ func TestBearer(t *testing.T) {
 		{"/account", []string{"Authorization", "Bearer " + secret}, 200},
 		{"/account", []string{"authorization", "bearer " + secret}, 200},
 		{"/admin/", []string{"Authorization", "Bearer " + secret}, 403},
-		{"/account", []string{"Authorization", none}, 401},
-		{"/account", []string{"Authorization", none, "Cookie", "session=" + secret}, 401},
+		{"/account", []string{"Authorization", invalid}, 401},
+		{"/account", []string{"Authorization", invalid, "Cookie", "session=" + secret}, 401},
 		{"/account", []string{"Authorization", "Basic " + secret, "Cookie", "session=" + secret}, 200},
 		{"/account", nil, 401},
 		{"/account", []string{"Sec-Fetch-Mode", "cors"}, 401},

@@ -159,7 +159,7 @@ func TestFlowsTellNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := answers(); len(got) != 1 {
-			t.Errorf("got %d different answers after the end, want 1: %v", len(got), got)
+			t.Errorf("got %d different answers after Close, want 1: %v", len(got), got)
 		}
 	}
 }

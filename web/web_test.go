@@ -354,7 +354,7 @@ func TestOriginOfStranger(t *testing.T) {
 		return testing.AllocsPerRun(5, func() { web.Origin(r, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}) })
 	}
 	if none, much := work(""), work(strings.Repeat(",", 1<<20)); none != much {
-		t.Errorf("got %v allocations for a megabyte of commas, want %v as without", much, none)
+		t.Errorf("got %v allocations for a megabyte of commas, want %v, as for no address", much, none)
 	}
 }
 

@@ -417,7 +417,7 @@ func TestOtherSites(t *testing.T) {
 	must(t, err)
 	answer.Body.Close()
 	if policy := answer.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") {
-		t.Errorf("the policy is %q, want one without frames and unsafe", policy)
+		t.Errorf("got the policy %q, want frame-ancestors 'none' and nothing unsafe", policy)
 	}
 }
 

@@ -209,7 +209,8 @@ type openedAccounts struct {
 	all map[recordkey.Key][]recordkey.Key // the latest first
 }
 
-// add remembers that the operator who sent a request has opened an account.
+// add remembers that the operator who sent a request has opened an account. If there are too many
+// operators to remember, it first forgets all of them.
 func (o *openedAccounts) add(r *http.Request, e userdb.Entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -34,7 +34,7 @@ var errBusy = errors.New("too many jobs are already running here")
 // and removes that folder when it closes.
 type runner struct {
 	jobs *admin.Jobs
-	host string
+	host string // a random name of this process
 
 	mu      sync.Mutex
 	tasks   map[string]*task // includes jobs that have ended, while their files exist

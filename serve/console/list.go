@@ -418,7 +418,8 @@ func cleanParams(params url.Values, without ...string) url.Values {
 	return rest
 }
 
-// pagePath returns the path of the next or previous page, or "" if there is none.
+// pagePath returns the path of the next or previous page, or "" if there is none. which is "n." for
+// the next page and "p." for the previous one.
 func pagePath(path string, params url.Values, which, cursor string) string {
 	if cursor == "" {
 		return ""

@@ -25,7 +25,7 @@ type securityPage struct {
 
 // factors holds the second factors of an operator or an account.
 type factors struct {
-	Apps      []userdb.Factor // and passkeys
+	Apps      []userdb.Factor // authenticator apps and passkeys
 	HasCodes  bool
 	CodesLeft int
 	Used      bool // HasCodes, and none is left
