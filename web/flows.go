@@ -17,11 +17,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Flows are the pages that every site with accounts has: sign-up, sign-in in one or two steps,
-// sign-out, a forgotten and a new password, second factors, a change of address, further addresses,
-// and devices. An application sets the fields, calls Register, and adds pages of its own with Page,
-// Require and RequireTag. Do not change the fields after Register. Only Auth.Users, Mail and Base
-// must be set.
+// Flows are the pages that every site with accounts has: to sign up, to sign in with one or two
+// steps, to sign out, to reset and change a password, to change the address, and for second
+// factors, further addresses and devices. An application sets the fields, calls Register, and adds
+// pages of its own with Page, Require and RequireTag. Do not change the fields after Register. Only
+// Auth.Users, Mail and Base must be set.
 type Flows struct {
 	Auth
 	// Mail sends the mails. Close it when the server has ended.

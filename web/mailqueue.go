@@ -148,7 +148,8 @@ func (q *MailQueue) Mail(ctx context.Context, m Mail) error {
 	return err
 }
 
-// Len returns the number of mails that wait or are being sent.
+// Len returns the number of mails that wait or are being sent, including places that a flow has
+// reserved.
 func (q *MailQueue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -300,7 +300,7 @@ func (c *Console) replaceAccountCodes(s subject) error {
 var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": admin.MaxLinkLife}
 
 // issue creates a link. The response shows it, and it is never shown again. The link is recorded,
-// so that somebody who disables the operator sees which accounts have links from them.
+// so that somebody who disables the operator sees for which accounts the operator made links.
 func (c *Console) issue(s subject) error {
 	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Lifetime: linkLifetimes[s.r.PostFormValue("life")]}
 	if token.Lifetime == 0 {

@@ -18,7 +18,7 @@ import (
 // bulkKind is the kind of jobs that change several accounts.
 const bulkKind = "accounts"
 
-// maxSelected is how many accounts a form can name: those of a page, and a few more.
+// maxSelected limits the accounts that a form can name. It is more than a page of a list has.
 const maxSelected = 200
 
 // A bulkQuestion asks whether to do something to several accounts.
