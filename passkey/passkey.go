@@ -145,7 +145,7 @@ type Challenge struct {
 }
 
 // Begin returns a challenge for signing in without a name: the browser offers the passkeys that the
-// visitor has. It sends no command to the store, so pages may call it for every visitor.
+// visitor has. Begin sends no command to the store, so pages may call it for every visitor.
 func (p *Passkeys) Begin() (Challenge, error) { return p.begin("") }
 
 // BeginTicket returns a challenge for the second step of a login, with the ticket of the first. The
@@ -154,8 +154,8 @@ func (p *Passkeys) BeginTicket(ticket string) (Challenge, error) {
 	return p.begin(passkeys.Binding(passkeys.ForTicket, ticket))
 }
 
-// BeginSession returns a challenge for raising a session. The Proof is for
-// userdb.Type.RaiseSession with the same secret.
+// BeginSession returns a challenge for raising a session. The Proof is for userdb.Type.RaiseSession
+// with the same secret.
 func (p *Passkeys) BeginSession(secret string) (Challenge, error) {
 	return p.begin(passkeys.Binding(passkeys.ForSession, secret))
 }
@@ -188,8 +188,8 @@ func (p *Passkeys) Proof(stateText string, answer []byte) (userdb.Proof, error) 
 	}), nil
 }
 
-// verify checks an answer against the stored passkey, and returns its counter. It checks everything
-// that WebAuthn Level 3, section 7.2, demands, except the counter.
+// verify checks an answer against the stored passkey, and returns the counter in the answer. It
+// checks everything that WebAuthn Level 3, section 7.2, demands, except the counter.
 func (p *Passkeys) verify(s state, answer *protocol.ParsedCredentialAssertionData, stored []byte) (uint32, error) {
 	u, err := parseUser(stored)
 	if err != nil {
@@ -331,7 +331,8 @@ func (p *Passkeys) Register(
 }
 
 // Limits on the public key of a passkey, in bytes. Answers are verified before anything counts
-// them, and an RSA modulus of 5 KB takes a hundred times as long as one of 256 bytes.
+// them, and verifying with an RSA modulus of 5 KB takes a hundred times as long as with one of 256
+// bytes.
 const (
 	maxKey     = 4 << 10
 	maxModulus = 512
@@ -355,7 +356,8 @@ var errKey = errors.New("the key of the passkey is too large")
 // maxCredentialID is the maximum length of a credential ID (WebAuthn, section 7.1, step 25).
 const maxCredentialID = 1023
 
-// challenge returns the challenge with the given options.
+// challenge returns a challenge with the given options and state. The state expires after
+// ChallengeLife.
 func (p *Passkeys) challenge(options any, s state) (Challenge, error) {
 	text, err := json.Marshal(options)
 	if err != nil {
@@ -386,7 +388,7 @@ func (u *user) WebAuthnCredentials() []webauthn.Credential {
 	return []webauthn.Credential{*u.credential}
 }
 
-// stored holds what the store keeps of a passkey, encrypted.
+// stored holds what package userdb encrypts and stores of a passkey.
 type stored struct {
 	ID         []byte   `json:"id"`
 	Key        []byte   `json:"key"` // COSE, as the authenticator gave it

@@ -35,7 +35,8 @@ func (p *Passkeys) seal(s state) (string, error) {
 	return encoded + "." + base64.RawURLEncoding.EncodeToString(p.sign(p.keys()[0], encoded)), nil
 }
 
-// open returns a state that has not expired. The error is userdb.ErrLogin for any other text.
+// open returns the state that seal encoded as text. If text is anything else, or if the state has
+// expired, the error is userdb.ErrLogin.
 func (p *Passkeys) open(text string) (s state, err error) {
 	encoded, signature, _ := strings.Cut(text, ".")
 	given, err := base64.RawURLEncoding.DecodeString(signature)

@@ -73,7 +73,7 @@ func With(u userdb.Options) Option {
 	}
 }
 
-// Fixtures names files to fill the store from, as with Store.Load.
+// Fixtures fills the store from files, as Store.Load does.
 func Fixtures(fsys fs.FS, names ...string) Option {
 	return func(o *options) { o.files = append(o.files, func(s *Store) { s.t.Helper(); s.Load(fsys, names...) }) }
 }
@@ -199,7 +199,7 @@ func (s *Store) Check() {
 }
 
 // check checks the records in one namespace. It uses the schema that is stored there, since a view
-// of the application may use another schema than New.
+// of the application may have another schema than the one that New was given.
 func (s *Store) check(ns recordkey.Namespace) {
 	s.t.Helper()
 	db, err := s.In(ns)

@@ -105,7 +105,7 @@ func TestNew(t *testing.T) {
 	}
 	hash, err := transfer.PasswordHash(t.Context(), s.DB, "user", hints.UID("alice"))
 	if err != nil || !strings.HasPrefix(hash, "$2a$04$") {
-		t.Errorf("the hash is %q, %v: want a cheap one", hash, err)
+		t.Errorf("the hash is %q, %v; want a cheap one", hash, err)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestCheapHashesEverywhere(t *testing.T) {
 	}
 	hash, err := transfer.PasswordHash(t.Context(), db, "staff", hints.UID("s1"))
 	if err != nil || !strings.HasPrefix(hash, "$2a$06$") {
-		t.Errorf("the hash is %q, %v: want a cheap one", hash, err)
+		t.Errorf("the hash is %q, %v; want a cheap one", hash, err)
 	}
 	if got := db.Schema().Types["staff"].Policy().Cost; got != 14 {
 		t.Errorf("the schema says cost %d, want 14", got)
@@ -300,14 +300,14 @@ func TestOptions(t *testing.T) {
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	const ghost, of = "user/email:ghost@example.com/~prk", "user/uid:ghost"
+	const ghost, owner = "user/email:ghost@example.com/~prk", "user/uid:ghost"
 	for name, test := range map[string]func(s *userdbtest.Store, d *clientObserver) error{
-		"the store itself": func(_ *userdbtest.Store, d *clientObserver) error { return d.client.Set(ctx, ghost, of, 0).Err() },
+		"the store itself": func(_ *userdbtest.Store, d *clientObserver) error { return d.client.Set(ctx, ghost, owner, 0).Err() },
 		"another namespace": func(_ *userdbtest.Store, d *clientObserver) error {
-			return d.client.Set(ctx, "~acme/"+ghost, of, 0).Err()
+			return d.client.Set(ctx, "~acme/"+ghost, owner, 0).Err()
 		},
 		"closed by the application": func(s *userdbtest.Store, d *clientObserver) error {
-			return errors.Join(d.client.Set(ctx, ghost, of, 0).Err(), s.DB.Close(), s.DB.Close())
+			return errors.Join(d.client.Set(ctx, ghost, owner, 0).Err(), s.DB.Close(), s.DB.Close())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

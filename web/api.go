@@ -24,7 +24,7 @@ func (a Auth) bearer(r *http.Request) (secret string, sent bool) {
 // header "Authorization: Bearer SECRET"; see Auth.Bearer. It sets no cookie. The errors are those
 // of Login and StartSession. After a *userdb.FactorError, Type.Prove takes the second step.
 func (a Auth) Token(r *http.Request, identifier, password string) (secret string, s userdb.Session, err error) {
-	a.brief = nil // the program keeps the secret, whatever a browser does
+	a.brief = nil // a program has not been asked whether to stay signed in
 	ctx, cancel := withTimeout(r)
 	defer cancel()
 	e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))
@@ -49,9 +49,9 @@ func (a Auth) isProgram(r *http.Request) bool {
 }
 
 // WriteProblem answers a request of a program with a problem of RFC 9457, as 'userdb serve' does.
-// Its status and code are those of [userdb.CodeOf]. Its member errors holds Problems(err) for
-// fields, and after a *userdb.FactorError it has the members ticket and methods, or done. A fault
-// of the store is logged, and the answer does not show it.
+// Its status and code are those of [userdb.CodeOf]. Its member "errors" holds the Problems of
+// fields. After a *userdb.FactorError it also has the members "ticket" and "methods", or "done". A
+// fault of the store is logged, and the answer does not show it.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	code := userdb.CodeOf(err)
 	body := newProblem(code)

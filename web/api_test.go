@@ -42,7 +42,7 @@ func TestBearer(t *testing.T) {
 	if err != nil || session.ID == "" {
 		t.Fatal(err)
 	}
-	h, none := p.mux(), "Bearer x"
+	h, invalid := p.mux(), "Bearer x"
 	for _, tt := range []struct {
 		path    string
 		headers []string
@@ -51,8 +51,8 @@ func TestBearer(t *testing.T) {
 		{"/account", []string{"Authorization", "Bearer " + secret}, 200},
 		{"/account", []string{"authorization", "bearer " + secret}, 200},
 		{"/admin/", []string{"Authorization", "Bearer " + secret}, 403},
-		{"/account", []string{"Authorization", none}, 401},
-		{"/account", []string{"Authorization", none, "Cookie", "session=" + secret}, 401},
+		{"/account", []string{"Authorization", invalid}, 401},
+		{"/account", []string{"Authorization", invalid, "Cookie", "session=" + secret}, 401},
 		{"/account", []string{"Authorization", "Basic " + secret, "Cookie", "session=" + secret}, 200},
 		{"/account", nil, 401},
 		{"/account", []string{"Sec-Fetch-Mode", "cors"}, 401},
@@ -91,7 +91,7 @@ func TestWriteProblem(t *testing.T) {
 		want   string
 	}{
 		{wrong, 422, `{"code":"invalid","errors":[{"detail":"Somebody has this already. Choose another one.","field":"email","params":{},"rule":"taken"},` +
-			`{"detail":"Not a date. Write 2026-11-20.","field":"born","params":{"reason":"not a date"},"rule":"date"}],"status":422,"title":"Unprocessable Entity","type":"urn:userdb:error:invalid"}`},
+			`{"detail":"This is not a date. Write it like 2026-11-20.","field":"born","params":{"reason":"not a date"},"rule":"date"}],"status":422,"title":"Unprocessable Entity","type":"urn:userdb:error:invalid"}`},
 		{userdb.ErrNotFound, 404, `{"code":"not_found","detail":"This is no longer valid.","status":404,"title":"Not Found","type":"urn:userdb:error:not_found"}`},
 		{&userdb.WaitError{Wait: time.Minute}, 429, `{"code":"throttled","detail":"Too many attempts. Try again in 60 seconds.","status":429,"title":"Too Many Requests","type":"urn:userdb:error:throttled"}`},
 		{&userdb.FactorError{Ticket: "t", Methods: []string{"totp"}}, 401, `{"code":"factor","detail":"This account has a second factor, which cannot be entered here.","methods":["totp"],"status":401,"ticket":"t","title":"Unauthorized","type":"urn:userdb:error:factor"}`},
@@ -173,12 +173,12 @@ func TestDecode(t *testing.T) {
 		{form, "name=+bob+&born=1990-02-03&children=3&height=1.8&news=on&interests=go&interests=&interests=+chess+&role=admin", "bob 1990-02-03 3 1.8 true [go chess] member", ""},
 		{form, "name=&born=&children=&height=", " - 0 - false [] member", ""},
 		{form, "", "ann 1990-02-03 2 1.75 false [] member", ""},
-		{form, "born=3.2.1990&children=300&height=tall&news=maybe", "", "born date: Not a date. Write 2026-11-20.; children number: Not a number.; height number: Not a number.; news boolean: Write true or false."},
+		{form, "born=3.2.1990&children=300&height=tall&news=maybe", "", "born date: This is not a date. Write it like 2026-11-20.; children number: This is not a number.; height number: This is not a number.; news boolean: Write true or false."},
 		{inJSON, `{"name": "bob", "born": "1990-02-03", "children": 3, "height": null, "news": false, "interests": ["x"]}`, "bob 1990-02-03 3 - false [x] member", ""},
 		{inJSON, `{"born": "1990-02-03T10:00:00Z"}`, "ann 1990-02-03 2 1.75 true [go] member", ""},
 		{inJSON, `{}`, "ann 1990-02-03 2 1.75 true [go] member", ""},
 		{inJSON, `{"role": "admin"}`, "", "role field: This is not allowed: cannot be set."},
-		{inJSON, `{"children": 300, "born": 5}`, "", "born date: Not a date. Write 2026-11-20.; children number: Not a number."},
+		{inJSON, `{"children": 300, "born": 5}`, "", "born date: This is not a date. Write it like 2026-11-20.; children number: This is not a number."},
 		{"text/plain", `{"name": "bob"}`, "", " form: This is not allowed: the body is neither a form nor JSON: see its Content-Type."},
 		{inJSON, `[]`, "", " form: This is not allowed: the body is not a JSON object."},
 		{inJSON, `{"name": "` + strings.Repeat("x", 64<<10) + `"}`, "", " size: This is too long."},

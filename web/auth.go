@@ -26,8 +26,8 @@ type Auth struct {
 	// Cookie describes the session cookie.
 	Cookie Cookie
 	// Bearer says that programs may send the secret of a session in the header "Authorization:
-	// Bearer SECRET" in place of the cookie; see Token. A request that has this header is not
-	// judged by its cookie.
+	// Bearer SECRET" in place of the cookie; see Token. If a request has this header, its cookie is
+	// ignored.
 	Bearer bool
 	// Proxies holds the addresses of trusted proxies, see Origin. If there are none, the peer of
 	// the connection is the visitor.
@@ -54,8 +54,8 @@ type Auth struct {
 type Cookie struct {
 	Name string // if "", session
 	// Transient says that the browser forgets the cookie when it is closed. The session itself
-	// still ends by Auth.Session. For "stay signed in", see Flows.Brief; without Flows, copy the
-	// Auth, which is a value, and set Transient of the copy for those who did not ask for it.
+	// still ends as Auth.Session says. For "stay signed in", see Flows.Brief; without Flows, copy
+	// the Auth, which is a value, and set Transient of the copy for those who did not ask for it.
 	Transient bool
 	// Domain also sends the cookie to all hosts below a domain, such as example.com. Every one of
 	// them can then read and replace the cookie, whose name begins with __Secure- in place of
@@ -142,10 +142,10 @@ func (a Auth) Require(next http.Handler) http.Handler {
 	return a.handler(next, a.signedIn)
 }
 
-// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag or is
-// unproven, because nobody has verified the address with which it was registered; see
-// userdb.NewEntry.SelfRegistered. With Flows, the answer is the page "gone". It takes one more
-// round trip.
+// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag. It also
+// does so if the entry is unproven, that is, if nobody has verified the address with which it was
+// registered; see userdb.NewEntry.SelfRegistered. With Flows, the answer is the page "gone".
+// RequireTag takes one more round trip than Require.
 func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
 		if !a.signedIn(w, r, v) {
@@ -320,7 +320,8 @@ func (a Auth) SessionOptions(r *http.Request) userdb.SessionOptions {
 	return o
 }
 
-// startCookie sets the cookie of a session that was started, and removes the cookie of a ticket.
+// startCookie sets the cookie of a session that was started, keeps the choice to stay signed in for
+// as long, and removes the cookie of a ticket.
 func (a Auth) startCookie(w http.ResponseWriter, r *http.Request, s userdb.Session, secret string) {
 	c, life := a.Cookie, s.Expires.Sub(s.Started) // both by the store's clock
 	c.Transient = c.Transient || !a.stays(r)

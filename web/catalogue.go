@@ -14,12 +14,12 @@ import (
 
 // A Catalogue holds the texts for visitors in one language. These are its keys:
 //
-//   - For problems a field and a rule ("email taken"), a rule, or "". The first of these that
+//   - For problems: a field and a rule ("email taken"), a rule, or "". The first of these that
 //     exists is used.
-//   - For messages after a form "done" and the value of the path's parameter done, such as
+//   - For messages after a form: "done" and the value of the parameter done in the path, such as
 //     "done welcome".
-//   - For mails "mail" and the kind, such as "mail reset", and the same with "subject" after it.
-//   - For everything else on pages the English text.
+//   - For mails: "mail" and the kind, such as "mail reset", and the same with "subject" after it.
+//   - For everything else on pages: the English text.
 //   - "date layout" and "time layout" are layouts for time.Format, and "seconds", "minutes" and
 //     "hours" say how long to wait.
 //
@@ -63,8 +63,8 @@ func catalogueOf(name string) Catalogue {
 	return Texts
 }
 
-// lookup returns the text of the first key that c or the English catalogue has, or the last key if
-// none of them has a text.
+// lookup returns the text of the first key that c has. If c has none of the keys, it looks in the
+// English catalogue, and if that has none either, it returns the last key.
 func (c Catalogue) lookup(keys ...string) string {
 	for _, catalogue := range []Catalogue{c, Texts} {
 		for _, key := range keys {

@@ -23,19 +23,20 @@ import (
 // maxBody limits the body of a request, in bytes.
 const maxBody = 64 << 10
 
-// Decode reads fields of a form or of a JSON object into a struct with `userdb` tags. fields are
-// the names in the tags that the sender may set; JSON with others is refused, and others in a form
-// are ignored. White space around a text of a form is dropped. An empty input is the zero value, or
-// nil for a pointer. The type of the Go field says what is accepted: a bool is true if its checkbox
-// is ticked, a []string has all values of its inputs, a time.Time is written 2026-11-20 or as in
-// RFC 3339, and a type that implements encoding.TextUnmarshaler reads its text. A field that is
-// absent from JSON is left unchanged, and so is an input that is absent from a form, unless it is a
-// checkbox, as for a bool or a []string.
+// Decode reads fields of a form or of a JSON object into a struct with `userdb` tags. fields lists
+// the fields that the sender may set, by the names in their tags; JSON with other members is
+// refused, and other inputs of a form are ignored. White space around a text of a form is dropped.
+// An empty input sets the zero value, or nil for a pointer. The type of the Go field says what is
+// accepted: a bool is true if its checkbox is ticked, a []string has all values of its inputs, a
+// time.Time is written 2026-11-20 or as in RFC 3339, and a type that implements
+// encoding.TextUnmarshaler reads its text. A field that is absent from JSON is left unchanged. So
+// is one whose input is absent from a form, unless it is a bool or a []string: browsers send
+// nothing for boxes that are not ticked.
 //
-// The error joins a *userdb.FieldError for each value that does not fit, with the rule date,
-// number, boolean or form, or field for one that may not be set, so that Problems lists all of
-// them. The body is kept, so that Decode can be called again, for example by a function that Update
-// repeats.
+// The error joins a *userdb.FieldError for each value that does not fit, with the rule "date",
+// "number", "boolean" or "form", and one with the rule "field" for each member of JSON that may not
+// be set. So Problems lists all of them. The body is kept, so that Decode can be called again, for
+// example by a function that Update repeats.
 func Decode[T any](r *http.Request, v *T, fields ...string) error {
 	all, bad := structs.Fields(reflect.TypeFor[T]())
 	if bad != nil {
@@ -83,7 +84,7 @@ func notRead(rule, field, reason string) error {
 	return &userdb.FieldError{Err: userdb.ErrInvalid, Field: field, Rule: rule, Reason: reason}
 }
 
-// hasForm reports whether r.ParseForm reads the body of a request that is not in JSON.
+// hasForm reports whether r.ParseForm reads the body of a request.
 func hasForm(r *http.Request) bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return kind == "application/x-www-form-urlencoded" && (r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch)

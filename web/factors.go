@@ -84,8 +84,9 @@ func (a Auth) Raise(w http.ResponseWriter, r *http.Request, p userdb.Proof) (use
 // Requests of scripts are not redirected: the answer is a problem of RFC 9457. Its code is login,
 // with status 401, if nobody is signed in; factor, with 403, if the entry has no second factor; and
 // otherwise not_verified, with 403. A valid bearer token whose session does not satisfy the level
-// or maxAge gets not_verified with 401 and the challenge of RFC 9470, with the error
-// insufficient_user_authentication and, if there is a maxAge, max_age: a new token is accepted.
+// or maxAge gets not_verified with 401 and the challenge of RFC 9470: it has the error
+// insufficient_user_authentication and, if there is a maxAge, max_age, and tells the program to get
+// a new token.
 func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
 		script := a.isProgram(r)
@@ -96,12 +97,12 @@ func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) h
 			writeProblem(w, userdb.CodeLogin)
 		case !a.signedIn(w, r, v):
 		case level > 1 && len(v.entry.FactorMethods()) == 0:
-			a.send(w, r, a.FactorsPath, script, userdb.CodeFactor)
+			a.redirectOrRefuse(w, r, a.FactorsPath, script, userdb.CodeFactor)
 		default:
 			if _, sent := a.bearer(r); sent {
 				w.Header().Set("WWW-Authenticate", stepUp(maxAge))
 			}
-			a.send(w, r, a.VerifyPath, script, userdb.CodeNotVerified)
+			a.redirectOrRefuse(w, r, a.VerifyPath, script, userdb.CodeNotVerified)
 		}
 		return false
 	})
@@ -117,10 +118,10 @@ func stepUp(maxAge time.Duration) string {
 	return challenge
 }
 
-// send redirects a visitor who is signed in to a page. A script, or any visitor if the page does
-// not exist, gets a problem with the code. Its status is 401 if there is a challenge, and otherwise
-// 403: no other credentials of this entry would help.
-func (a Auth) send(w http.ResponseWriter, r *http.Request, to string, script bool, code userdb.Code) {
+// redirectOrRefuse redirects a visitor who is signed in to a page. A script, or any visitor if the
+// page does not exist, gets a problem with the code. Its status is 401 if there is a challenge, and
+// otherwise 403: no other credentials of this entry would help.
+func (a Auth) redirectOrRefuse(w http.ResponseWriter, r *http.Request, to string, script bool, code userdb.Code) {
 	if to != "" && !script {
 		redirectAndReturn(w, r, to)
 		return
@@ -150,8 +151,8 @@ func hasLevel(s userdb.Session, level int, maxAge time.Duration) bool {
 	return maxAge <= 0 || verifiedAge(s, level) <= maxAge
 }
 
-// verifiedAge returns how long ago the owner of a session proved its level. Both times of the
-// session come from the store's clock, and the store has seen the session within a minute. So the
+// verifiedAge returns how long ago the owner of a session proved a level. The time of the proof and
+// LastSeen come from the store's clock, and the store has seen the session within a minute. So the
 // result is off by at most that minute if the clock here differs from the store's.
 func verifiedAge(s userdb.Session, level int) time.Duration {
 	verified := s.VerifiedAt(level)

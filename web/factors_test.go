@@ -149,7 +149,7 @@ func TestFlowsWithFactor(t *testing.T) {
 		// the flow asks for; it is "" if first already asks for a code.
 		first, then string
 		step        func(s *flowSite, e userdb.Entry, c *http.Client) (to string)
-		password    string // afterwards
+		password    string // after the step; "" if it is unchanged
 	}{
 		{name: "sign-in", first: codePage, step: func(s *flowSite, _ userdb.Entry, c *http.Client) string { return again(s, c, goodPassword) }},
 		{name: "reset", first: "/signin?done=password", then: codePage, password: otherPassword, step: func(s *flowSite, e userdb.Entry, c *http.Client) string {
@@ -373,7 +373,7 @@ func TestFlowsCodeFromOtherSites(t *testing.T) {
 	}
 }
 
-// TestFlowsCodeStores takes both steps on every kind of store.
+// TestFlowsCodeStores takes both steps with accounts in memory and on Redis.
 func TestFlowsCodeStores(t *testing.T) {
 	for name, store := range map[string]string{"memory": "memory:", "redis": redistest.Start(t).URL()} {
 		t.Run(name, func(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Flows are the pages that every site with accounts has: sign-up, sign-in in one or two steps,
-// sign-out, a forgotten and a new password, second factors, a change of address, further addresses,
-// and devices. An application sets the fields, calls Register, and adds pages of its own with Page,
-// Require and RequireTag. Do not change the fields after Register. Only Auth.Users, Mail and Base
-// must be set.
+// Flows are the pages that every site with accounts has: to sign up, to sign in with one or two
+// steps, to sign out, to reset and change a password, to change the address, and for second
+// factors, further addresses and devices. An application sets the fields, calls Register, and adds
+// pages of its own with Page, Require and RequireTag. Do not change the fields after Register. Only
+// Auth.Users, Mail and Base must be set.
 type Flows struct {
 	Auth
 	// Mail sends the mails. Close it when the server has ended.
@@ -38,9 +38,9 @@ type Flows struct {
 	// Fields are the facets that visitors type when they sign up, besides the address.
 	Fields []Field
 	// New completes an account that a visitor is about to create, with facets and tags that the
-	// visitor does not type. If somebody has one of these facets, New is called again. With
-	// SignUpAtOnce nobody has verified the address of the invitation: give no rights for it, except
-	// tags, which RequireTag ignores until that address is verified.
+	// visitor does not type. If another account has one of the facets that New set, New is called
+	// again. With SignUpAtOnce nobody has verified the address of the invitation: give no rights
+	// for it, except tags, which RequireTag ignores until that address is verified.
 	New func(r *http.Request, i userdb.Invitation, n *userdb.NewEntry) error
 	// Address is the facet that holds addresses. If "", it is email.
 	Address string
@@ -187,11 +187,12 @@ func (f *Flows) Register(mux *http.ServeMux) {
 // Page returns a handler that shows a page with the data that load returns. If the page's form is
 // sent to the same path, do processes it. It returns the path to redirect to, or an error that says
 // what is wrong with the form; then the page is shown again. load and do may be nil. If load
-// returns an error and no data, the page gone shows what is wrong. Wrap the handler in Visitor,
+// returns an error and no data, the page "gone" shows what is wrong. Wrap the handler in Visitor,
 // Require or RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Histories record the origin, and no single origin may fill the queue for hashing.
+		// Histories record the origin, and it limits how much of the queue for hashing passwords
+		// one visitor can fill.
 		ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
 		r = r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
 		_ = r.ParseForm() // Protect has refused requests for which this fails
@@ -265,7 +266,8 @@ func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Hand
 	})
 }
 
-// statuses maps the rules of problems to the statuses of pages; all other rules answer 422.
+// statuses maps the rules of problems to the statuses of pages. The status for all other rules is
+// 422.
 var statuses = map[string]int{
 	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
 	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden, "denied": http.StatusForbidden,
@@ -376,7 +378,7 @@ func (f *Flows) enter(w http.ResponseWriter, r *http.Request, e userdb.Entry, er
 // Every flow that starts a session ends here. If the account has a second factor, the path is that
 // of the page that asks for a code, which then leads to the path to.
 func (f *Flows) afterFirstStep(to string, err error) (string, error) {
-	if errors.Is(err, userdb.ErrNotVerified) && f.Paths.Verify != "" { // a new password
+	if errors.Is(err, userdb.ErrNotVerified) && f.Paths.Verify != "" { // from ChangePassword
 		return withReturn(f.Paths.Verify, f.Paths.Password), nil
 	}
 	if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" && f.Paths.Code != "" {

@@ -159,7 +159,7 @@ func TestFlowsTellNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := answers(); len(got) != 1 {
-			t.Errorf("got %d different answers after the end, want 1: %v", len(got), got)
+			t.Errorf("got %d different answers after Close, want 1: %v", len(got), got)
 		}
 	}
 }
@@ -426,7 +426,7 @@ func TestInviteLimits(t *testing.T) {
 func TestPageWithoutData(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	refused := &userdb.FieldError{Err: userdb.ErrInvalid, Field: "age", Rule: "number", Reason: "not a number"}
-	for err, want := range map[error]string{refused: "age: Not a number.", userdb.ErrNotFound: "This is no longer valid."} {
+	for err, want := range map[error]string{refused: "age: This is not a number.", userdb.ErrNotFound: "This is no longer valid."} {
 		w := httptest.NewRecorder()
 		page := s.flows.Page("signin", func(*http.Request) (any, error) { return nil, err }, nil)
 		page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/list?age=x", nil))

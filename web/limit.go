@@ -50,8 +50,9 @@ func (l Limit) count(r *http.Request, visitor string) error {
 	return l.Auth.Users.Admit(ctx, uses, visitor)
 }
 
-// Handler counts each request, and calls next if the limit allows it. Otherwise it answers 429 with
-// the header Retry-After, by Auth.Failed if that is set; a program gets a problem of RFC 9457.
+// Handler counts each request, and calls next if the limit allows it. If the limit is used up, it
+// answers 429 with the header Retry-After; if the store does not answer, 503. Auth.Failed, if it is
+// set, sends the answer. Otherwise programs get a problem of RFC 9457.
 func (l Limit) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := l.Allow(r)

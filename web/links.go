@@ -49,8 +49,8 @@ func (a Auth) Unlink(w http.ResponseWriter, r *http.Request, l userdb.Link, o us
 }
 
 // FirstStep continues a sign-in whose first step the application has taken itself, such as by
-// LoginLinked, whose results are e and err. It starts a session, and returns the path to redirect
-// to: either to or the path of the page that asks for the second step.
+// LoginLinked, whose results are e and err. It starts a session and returns the path to redirect
+// to: that of the page that asks for the second step, if there is one, and otherwise the path to.
 func (f *Flows) FirstStep(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, to string) (string, error) {
 	switch {
 	case err == nil && !f.allows(e):

@@ -20,7 +20,7 @@ const maxList = 100
 // entries of a type: order, which names an ordered field or, after a "-", lists from the greatest
 // down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; and names
 // of fields with a value. allowed are the fields, and the word tag, that visitors may use; other
-// parameters are ignored, so that no visitor finds others by private fields. The query reads a
+// parameters are ignored, so that no visitor finds people by private fields. The query reads a
 // bounded number of entries.
 func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Query, error) {
 	params := r.URL.Query()
@@ -53,9 +53,9 @@ func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Q
 	return q, errors.Join(wrong...)
 }
 
-// PageLinks returns the paths of the pages before and after a page of the query of ListQuery, with
-// the other parameters of the request. before and after are Prev and Next of the userdb.Page or
-// userdb.PageOf. A path is "" if there is no such page.
+// PageLinks returns the paths of the pages before and after the page that a query of ListQuery
+// found, with the other parameters of the request. before and after are Prev and Next of the
+// userdb.Page or userdb.PageOf. A path is "" if there is no such page.
 func PageLinks(r *http.Request, before, after string) (prev, next string) {
 	link := func(name, cursor string) string {
 		if cursor == "" {

@@ -49,8 +49,8 @@ type Mail struct {
 	// Address is the address that MailChanging and MailAdding are about, or the label of the
 	// provider that MailLinked and MailUnlinked are about.
 	Address string
-	// Entry belongs to the visitor who asked for the mail. It is the zero Entry unless that visitor
-	// is signed in or has just set its password.
+	// Entry belongs to the visitor who caused the mail. It is the zero Entry unless that visitor is
+	// signed in, or has just created the account or set its password.
 	Entry userdb.Entry
 	// Language is that of the page from which the mail was sent.
 	Language string
@@ -100,7 +100,8 @@ func cleanName(text string) string {
 // is killed, and the visitor asks again.
 type MailQueue struct {
 	// Send sends one mail. It must return when its context ends. The context has the values of the
-	// one that was passed to Mail. If a mail may be sent again after an error, Send does that.
+	// one that was passed to Mail. The queue calls Send once for each mail; if a mail may be sent
+	// again after an error, Send must do that.
 	Send func(ctx context.Context, m Mail) error
 	// Size limits the mails that wait or are being sent. If 0, it is 1,000. An empty queue takes
 	// all mails of one flow, up to nine, whatever its Size.
@@ -147,7 +148,8 @@ func (q *MailQueue) Mail(ctx context.Context, m Mail) error {
 	return err
 }
 
-// Len returns the number of mails that wait or are being sent.
+// Len returns the number of mails that wait or are being sent, including places that a flow has
+// reserved.
 func (q *MailQueue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

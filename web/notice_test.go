@@ -118,7 +118,7 @@ func TestPasswordNoticeUnproven(t *testing.T) {
 	s.send(stranger, "/account/security", "do", "prove") // the change has ended the first link
 	secret := s.proof()
 	if secret == "" {
-		t.Fatal("no link")
+		t.Fatal("no mail has a new link")
 	}
 	s.newMails()
 	if status, _, body := s.send(s.client(), "/prove", "token", secret, "password", "brand new horse 2"); status != http.StatusSeeOther {
@@ -146,8 +146,8 @@ func TestPasswordNoticeLimit(t *testing.T) {
 	}
 }
 
-// TestPasswordNoticeFullQueue checks that a full queue refuses a new password, so that no
-// change goes without its notice.
+// TestPasswordNoticeFullQueue checks that a full queue refuses a new password, so that no change
+// goes without its notice.
 func TestPasswordNoticeFullQueue(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	ann := s.create("ann")

@@ -79,19 +79,19 @@ type Input struct {
 func (p Page) Of(field string) []Problem {
 	var found []Problem
 	for _, problem := range p.Problems {
-		switch of := p.fieldOf(problem); {
-		case of == field:
+		switch input := p.fieldOf(problem); {
+		case input == field:
 			found = append(found, problem)
-		case field == "" && !p.hasInput(of):
-			problem.Text = of + ": " + problem.Text
+		case field == "" && !p.hasInput(input):
+			problem.Text = input + ": " + problem.Text
 			found = append(found, problem)
 		}
 	}
 	return found
 }
 
-// hasInput reports whether the form of a page has an input for a field, or the page shows its
-// problems in another way.
+// hasInput reports whether the form of a page has an input for a field, or the page shows the
+// problems of the field in another way.
 func (p Page) hasInput(field string) bool {
 	switch p.Name {
 	case "signup", "welcome":
@@ -103,8 +103,8 @@ func (p Page) hasInput(field string) bool {
 	return true
 }
 
-// fieldOf returns the form's field that a problem belongs to. With two passwords, either the old
-// one is wrong or the new one is too weak.
+// fieldOf returns the form's field that a problem belongs to. In a form with an old and a new
+// password, either the old one is wrong or the new one is too weak.
 func (p Page) fieldOf(problem Problem) string {
 	if problem.Field == "code" && p.Form.Has("recovery") {
 		return "recovery"

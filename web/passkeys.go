@@ -91,8 +91,8 @@ func (f *Flows) factorKind(r *http.Request, id string) string {
 	return ""
 }
 
-// methodsParameter names the form value that says which methods the second step offers, if they
-// are not those of an authenticator app.
+// methodsParameter names the form value that lists the methods of the second step. Without it,
+// these are a code of an app and a recovery code.
 const methodsParameter = "by"
 
 // withMethods adds to the path of a page the methods by which the second step can be taken.

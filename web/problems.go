@@ -19,8 +19,8 @@ type Problem struct {
 	// "unknown", "unavailable", and "date", "number" and "boolean" for a value that the field's
 	// codec refuses.
 	Rule string
-	// Params holds values for the text: "reason", in English, "min" for "min", the number of
-	// characters that a password needs, and "seconds" for "wait" and "busy".
+	// Params holds values for the text: "reason", in English; "min" for the rule "min", how many
+	// characters a password needs; and "seconds" for the rules "wait" and "busy".
 	Params map[string]string
 	Text   string // for the visitor, from Texts; see Catalogue.Text for other languages
 }

@@ -63,7 +63,7 @@ const maxSecurityChanges = 20
 
 // security adds and removes second factors, and replaces recovery codes.
 func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error) {
-	if r.PostFormValue("do") != "add" { // the owner gets a mail
+	if r.PostFormValue("do") != "add" { // all others mail the owner
 		limit := Limit{Auth: f.Auth, Name: "security", Max: maxSecurityChanges}
 		if err := limit.Allow(r); err != nil {
 			return "", err

@@ -82,7 +82,7 @@ func TestServeEnds(t *testing.T) {
 		signUp := func(address string) {
 			resp, err := http.PostForm(base+"/signup", url.Values{"email": {address}})
 			if err != nil || resp.Request.URL.Path != "/sent" {
-				t.Fatalf("%v, %v", resp, err)
+				t.Fatalf("signing up: got %v, %v; want the page sent", resp, err)
 			}
 			_ = resp.Body.Close()
 		}
@@ -166,7 +166,7 @@ func TestServe(t *testing.T) {
 		t.Error(err)
 	}
 	if err := web.Serve(t.Context(), "256.0.0.1:x", http.NotFoundHandler(), web.Ops{}); err == nil {
-		t.Error("serving at an impossible address: no error")
+		t.Error("serving at an impossible address: got no error")
 	}
 }
 

@@ -44,8 +44,8 @@ func (a Auth) keepChoice(w http.ResponseWriter, r *http.Request, life time.Durat
 	}
 }
 
-// KeepChoice keeps what a visitor chose in a form that begins a sign-in by another provider, until
-// FirstStep; see Flows.Brief. Package web/oidc calls it.
+// KeepChoice keeps what a visitor chose in a form that begins a sign-in through another provider,
+// until FirstStep; see Flows.Brief. Package web/oidc calls it.
 func (f *Flows) KeepChoice(w http.ResponseWriter, r *http.Request, life time.Duration) {
 	f.keepChoice(w, withChoice(r), life)
 }

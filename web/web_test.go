@@ -354,7 +354,7 @@ func TestOriginOfStranger(t *testing.T) {
 		return testing.AllocsPerRun(5, func() { web.Origin(r, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}) })
 	}
 	if none, much := work(""), work(strings.Repeat(",", 1<<20)); none != much {
-		t.Errorf("got %v allocations for a megabyte of commas, want %v as without", much, none)
+		t.Errorf("got %v allocations for a megabyte of commas, want %v, as for no address", much, none)
 	}
 }
 
@@ -405,7 +405,7 @@ func TestProblems(t *testing.T) {
 		{fmt.Errorf("saving: %w", userdb.ErrConflict), " conflict: This was changed in the meantime. Check it and send it again."},
 		{userdb.ErrNotFound, " gone: This is no longer valid."},
 		{&userdb.FieldError{Err: userdb.ErrUnproven, Field: "email", Rule: "unproven"}, " unproven: Confirm your address first."},
-		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "born", Rule: "codec", Reason: "not a value of codec date"}, "born date: Not a date. Write 2026-11-20."},
+		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "born", Rule: "codec", Reason: "not a value of codec date"}, "born date: This is not a date. Write it like 2026-11-20."},
 		{&userdb.WaitError{Wait: 3 * time.Hour}, " wait: Too many attempts. Try again in 3 hours."},
 		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: The service is not responding. Try again in a moment."},
 		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, secret), " unknown: The service is not responding. Check whether this was done before you try again."},

@@ -185,8 +185,8 @@ async function showSecurity(req, res, status, state) {
   send(res, status, pages.security(req.entry, factors, state))
 }
 
-/** changed keeps the new session if all others have ended, and shows new codes, once. */
-function changed(res, change) {
+/** finishChange keeps the new session if all others have ended, and shows new codes, once. */
+function finishChange(res, change) {
   if (change.session) keepSession(res, change)
   if (change.recovery_codes) send(res, 200, pages.codes(change.recovery_codes))
   else res.redirect(303, '/security')
@@ -199,7 +199,7 @@ app.post('/factors', signedIn, async (req, res) => send(res, 200, pages.factor(a
 app.post('/factors/confirm', signedIn, async (req, res) => {
   const { id, secret, uri, totp } = input(req, 'id', 'secret', 'uri', 'totp')
   try {
-    changed(res, await ask('POST', `${pathOf(req.entry)}/factors/${encodeURIComponent(id)}/confirm`, { code: totp, ...ownerOf(req) }))
+    finishChange(res, await ask('POST', `${pathOf(req.entry)}/factors/${encodeURIComponent(id)}/confirm`, { code: totp, ...ownerOf(req) }))
   } catch (err) {
     if (err.code === 'not_found') return showSecurity(req, res, 404, { message: 'That took too long. Add the app again.' })
     showAgain(res, err, (state) => pages.factor({ id, secret, uri }, state), [], { wrong: { totp: 'That is not the right code.' } })
@@ -212,7 +212,7 @@ app.post('/passkeys/challenge', signedIn, async (req, res) => {
 
 app.post('/passkeys', signedIn, async (req, res) => {
   try {
-    changed(res, await ask('POST', `${pathOf(req.entry)}/factors/passkey/confirm`, { passkey: answerOf(req), ...ownerOf(req) }))
+    finishChange(res, await ask('POST', `${pathOf(req.entry)}/factors/passkey/confirm`, { passkey: answerOf(req), ...ownerOf(req) }))
   } catch (err) {
     if (err.code !== 'login' && err.code !== 'duplicate') throw err
     await showSecurity(req, res, err.status, { message: 'This passkey was not accepted. Try again.' })
@@ -221,14 +221,14 @@ app.post('/passkeys', signedIn, async (req, res) => {
 
 app.post('/factors/remove', signedIn, async (req, res) => {
   try {
-    changed(res, await ask('DELETE', `${pathOf(req.entry)}/factors/${encodeURIComponent(input(req, 'id').id)}`, ownerOf(req)))
+    finishChange(res, await ask('DELETE', `${pathOf(req.entry)}/factors/${encodeURIComponent(input(req, 'id').id)}`, ownerOf(req)))
   } catch (err) {
     if (err.code !== 'not_found') throw err
     res.redirect(303, '/security') // the form was sent twice
   }
 })
 
-app.post('/recovery-codes', signedIn, async (req, res) => changed(res, await ask('POST', `${pathOf(req.entry)}/recovery-codes`, ownerOf(req))))
+app.post('/recovery-codes', signedIn, async (req, res) => finishChange(res, await ask('POST', `${pathOf(req.entry)}/recovery-codes`, ownerOf(req))))
 
 async function endSession(req, res, to) {
   await ask('POST', '/v1/session/end', { secret: secretOf(req) ?? '' })

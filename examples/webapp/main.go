@@ -146,7 +146,8 @@ func (s *site) handler(db *userdb.DB, users *userdb.Type, base string) (http.Han
 	return web.Protect(mux), errors.Join(s.addPasskeys(mux, db), s.addProvider(mux))
 }
 
-// addPasskeys lets visitors use passkeys, unless the site has no domain but only an address.
+// addPasskeys lets visitors use passkeys, unless the URL of the site has an IP address in place of
+// a domain.
 func (s *site) addPasskeys(mux *http.ServeMux, db *userdb.DB) error {
 	u, err := url.Parse(s.flows.Base)
 	if err != nil || net.ParseIP(u.Hostname()) != nil {

@@ -122,7 +122,7 @@ func (v *visitor) do(want int, path string, form ...string) string {
 	}
 	for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy"} {
 		if resp.Header.Get(name) == "" {
-			v.t.Errorf("%s: no %s", path, name)
+			v.t.Errorf("%s: there is no header %s", path, name)
 		}
 	}
 	if to := resp.Header.Get("Location"); to != "" {
@@ -177,7 +177,7 @@ func (v *visitor) links() map[string]string {
 		must(v.t, err)
 		mail := regexp.MustCompile(`^To: (.*)\nSubject: (?s:.*)\n(http\S+)\n$`).FindStringSubmatch(string(text))
 		if mail == nil {
-			v.t.Fatalf("want a mail with a recipient, a subject and a link, got\n%s", text)
+			v.t.Fatalf("got the mail\n%s\nwant a recipient, a subject and a link", text)
 		}
 		links[mail[1]] = mail[2]
 	}

@@ -88,12 +88,12 @@ func Send(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Chall
 
 const (
 	cookieStart = "passkey-"
-	maxCookies  = 5 // challenges of one browser
+	maxCookies  = 5 // of one browser
 )
 
 // keep keeps the state of a challenge in a cookie, and returns the ID by which State finds it. Each
 // challenge has a cookie of its own, so that several pages of one browser do not disturb each
-// other. If the browser has too many, keep removes the others.
+// other. If the browser already has maxCookies of them, keep removes those.
 func keep(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Challenge) (id string) {
 	var others []string
 	for _, c := range r.Cookies() {

@@ -349,8 +349,8 @@ func TestPasskeysRefused(t *testing.T) {
 	b.rp.ID = rpID
 
 	b.want("the first step", 303, "/signin/code?return=%2F&by=passkey+recovery", "/signin", "identifier", "ann", "password", password)
-	refused("a challenge for signing in, as the second step", b, "/signin/code", append(b.answer("signin"), "by", "passkey"))
-	refused("a challenge for the second step, to sign in", b, "/signin", b.answer("code"))
+	refused("an answer for signing in, as the second step", b, "/signin/code", append(b.answer("signin"), "by", "passkey"))
+	refused("an answer for the second step, for signing in", b, "/signin", b.answer("code"))
 	must(t, s.users.Disable(t.Context(), hints.Any("ann")))
 	refused("a disabled account", b, "/signin", b.answer("signin"))
 	must(t, s.users.Enable(t.Context(), hints.Any("ann")))
@@ -400,7 +400,7 @@ func TestPolicy(t *testing.T) {
 		_, _, body, header := b.do(path)
 		policy := header.Get("Content-Security-Policy")
 		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "script-src 'self'; connect-src 'self'") != want || strings.Contains(body, "<script") != want {
-			t.Errorf("%s: the policy %q, want a script: %v\n%s", path, policy, want, body)
+			t.Errorf("%s: got the policy %q and the page\n%s\nwant a script: %t", path, policy, body, want)
 		}
 	}
 	if _, _, _, header := b.do("/passkey?for=signin", "x", ""); header.Get("Cache-Control") != "no-store" {

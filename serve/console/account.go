@@ -22,7 +22,7 @@ type account struct {
 	Primary                string // name of the field of the UID
 	Rev                    string
 	Disabled               bool
-	Found                  *foundBy // how the search box led here, if by another form of the text
+	Found                  *foundBy // how the search box led here, if the account has another form of the text
 	Why                    explanation
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
@@ -58,7 +58,7 @@ func (a account) facetNames() (all []string) {
 	return all
 }
 
-// FieldNames returns the names of all inputs of the page.
+// FieldNames returns the names of the inputs and lists beside which the page shows their problems.
 func (a account) FieldNames() []string {
 	all := append(a.facetNames(), "password")
 	for _, l := range a.Lists {
@@ -397,9 +397,9 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// respondSaved responds to a form that changed the account e and returns false, unless the page of
-// the account has to show problems. It then returns the problems and true and, after a conflict,
-// the account as it is now.
+// respondSaved responds to a form that changed the account e with the result err. If the page of
+// the account must show problems, respondSaved sends no response, but returns the problems and
+// true. After a conflict, it returns the account as it is now in place of e.
 func (c *Console) respondSaved(w http.ResponseWriter, r *http.Request, t *userdb.Type, e userdb.Entry, err error) (userdb.Entry, []web.Problem, bool) {
 	if err == nil {
 		http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
@@ -442,7 +442,7 @@ func typedChange(form map[string][]string, one editor) (typed string, changed bo
 
 const confirmTitle = "Change how this account is found?"
 
-// A question asks whether to change identifiers and carries the form.
+// A question asks whether to change identifiers, and carries the submitted form.
 type question struct {
 	Path, Back, Label string // Path is where the form goes, Back the page of the account
 	Changes           []identifierChange
@@ -493,7 +493,8 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 }
 
 // applyTyped writes the texts that were typed in a form to an entry. A text that the codec cannot
-// parse is refused together with everything else that is wrong.
+// parse becomes JSON, so that saving the entry refuses it together with everything else that is
+// wrong.
 func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
 		typed, changed := typedChange(form, one)

@@ -124,7 +124,7 @@ func TestEdit(t *testing.T) {
 		if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Rev() != rev {
 			t.Errorf("a form that was not touched changed the account: %v", err)
 		}
-		d.wantText(d.do(http.StatusUnprocessableEntity, at, "rev", rev, "email", "no address", "age", "old", "name", ""), "This is not an e-mail address.", "Not a number.")
+		d.wantText(d.do(http.StatusUnprocessableEntity, at, "rev", rev, "email", "no address", "age", "old", "name", ""), "This is not an e-mail address.", "This is not a number.")
 		body := d.do(http.StatusConflict, at, "rev", rev, "email", "BOB@example.com", "job", "cook")
 		d.wantText(body, "Somebody has this already.", "bob@example.com is the email of Bob", "user/email:bob@example.com/~prk points to user/uid:u2")
 		if inputValue(body, "email") != "BOB@example.com" || inputValue(body, "job") != "cook" || inputValue(body, "rev") != rev {
@@ -417,7 +417,7 @@ func TestOtherSites(t *testing.T) {
 	must(t, err)
 	answer.Body.Close()
 	if policy := answer.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") {
-		t.Errorf("the policy is %q, want one without frames and unsafe", policy)
+		t.Errorf("got the policy %q, want frame-ancestors 'none' and nothing unsafe", policy)
 	}
 }
 

@@ -150,8 +150,8 @@ func (c *Console) signUndo(s subject, name string) {
 }
 
 // undoOf returns the form that undoes the action in the URL of the page, or nil if it cannot be
-// undone. Anybody can make a link to the page, so it must have the code of undoMAC, and the history
-// must show that nobody has done anything of that kind since.
+// undone. Anybody can make a link to the page, so its URL must have the code of undoMAC, and the
+// history must show that nobody has done anything of that kind since.
 func (c *Console) undoOf(r *http.Request, key recordkey.Key, a account, now time.Time) *undo {
 	params := r.URL.Query()
 	done, added, removed := params.Get("done"), params.Get("added"), params.Get("removed")
@@ -215,8 +215,8 @@ func setPassword(s subject) error {
 	return err
 }
 
-// changeTags removes a tag, adds one, or does both. The page that follows says which of them
-// changed anything.
+// changeTags removes a tag, adds one, or does both. The URL of the page that follows says which of
+// them changed anything.
 func changeTags(s subject) error {
 	tags, add, remove := s.t.Tags(s.hint), lineEnds.Replace(strings.TrimSpace(s.r.PostFormValue("add"))), s.r.PostFormValue("remove")
 	if strings.Contains(remove, "\n") { // browsers have changed its line ends
@@ -300,7 +300,7 @@ func (c *Console) replaceAccountCodes(s subject) error {
 var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": admin.MaxLinkLife}
 
 // issue creates a link. The response shows it, and it is never shown again. The link is recorded,
-// so that somebody who disables the operator sees which accounts have links.
+// so that somebody who disables the operator sees for which accounts the operator made links.
 func (c *Console) issue(s subject) error {
 	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Lifetime: linkLifetimes[s.r.PostFormValue("life")]}
 	if token.Lifetime == 0 {
@@ -330,7 +330,7 @@ func (c *Console) issue(s subject) error {
 		err = &userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose", Rule: "disabled", Reason: "a disabled account cannot have links; enable it first"}
 	}
 	if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Field == field {
-		general := *refused // the problem is not one of the facet
+		general := *refused // the page shows the problem above the form, not beside the facet
 		general.Field, err = "", &general
 	}
 	if err != nil {

@@ -92,7 +92,7 @@ func TestPasswordAgain(t *testing.T) {
 			d.wantText(d.do(http.StatusUnauthorized, path, again...), "Wrong password.")
 		}
 		if all := d.do(http.StatusOK, "/console/keys"); strings.Contains(pageText(all), "shop") {
-			t.Error("a key was made")
+			t.Error("a key was created without the password")
 		}
 		_, err := d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{})
 		must(t, err)

@@ -18,7 +18,7 @@ import (
 // bulkKind is the kind of jobs that change several accounts.
 const bulkKind = "accounts"
 
-// maxSelected is how many accounts a form can name: those of a page, and a few more.
+// maxSelected limits the accounts that a form can name. It is more than a page of a list has.
 const maxSelected = 200
 
 // A bulkQuestion asks whether to do something to several accounts.
@@ -174,7 +174,7 @@ func (r bulkResult) text() string {
 }
 
 // apply does the work to one account. It gives no tag to an account whose address nobody has
-// verified: in a list, it looks like the account of the person who owns the address.
+// verified: in a list, such an account looks like that of the person who owns the address.
 func (b bulkWork) apply(ctx context.Context, t *userdb.Type, h hints.Hint) (err error) {
 	switch b.do {
 	case "disable":

@@ -31,7 +31,7 @@ func TestBulkGoesOn(t *testing.T) {
 		work, n := bulkWork{uids: make([]string, len(test.errs))}, 0
 		res, err := work.each(func(hints.Hint) error { n++; return test.errs[n-1] }, func(int) {})
 		if got := res.text(); got != test.want || err != test.end { //nolint:errorlint
-			t.Errorf("%v: got %q, %v, want %q, %v", test.errs, got, err, test.want, test.end)
+			t.Errorf("%v: got %q, %v; want %q, %v", test.errs, got, err, test.want, test.end)
 		}
 	}
 	d := open(t, "memory:")
@@ -71,7 +71,7 @@ func TestBulkTagsOfUnproven(t *testing.T) {
 	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "Done for 1 account. 1 account was refused: nobody has verified its address")
 	for uid, want := range map[string]bool{"u1": true, "u2": false} {
 		if has, err := d.users.Tags(hints.UID(uid)).Has(t.Context(), "staff"); err != nil || has != want {
-			t.Errorf("%s has the tag: %v, error %v", uid, has, err)
+			t.Errorf("%s has the tag: got %t, %v; want %t", uid, has, err, want)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestNewsAreGrouped(t *testing.T) {
 	news := d.do(http.StatusOK, "/console/history?since="+since)
 	d.wantText(news, "failed to sign in 2 times")
 	if all := d.do(http.StatusOK, "/console/history"); at(news) != at(all) {
-		t.Errorf("the news have the time %s, want that of the newest event, %s", at(news), at(all))
+		t.Errorf("the news has the time %s, want that of the newest event, %s", at(news), at(all))
 	}
 }
 
@@ -115,7 +115,7 @@ func TestKindsToChoose(t *testing.T) {
 
 // TestReadAs checks that the page of an account says how a text is read only if the text is one of
 // the account's. It also checks that the home page of an empty store has no empty paragraph, and
-// that nothing hidden is shown.
+// that the style sheet hides elements with the attribute hidden.
 func TestReadAs(t *testing.T) {
 	d := open(t, "memory:")
 	if strings.Contains(d.do(http.StatusOK, "/console"), "<p></p>") {

@@ -201,8 +201,9 @@ func (c *Console) asVisitor(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// recordAction records an operator's action in the feed of the namespace. If that fails, it only
-// logs a warning, because the action itself was done.
+// recordAction records an action of an operator or, if operator is "", of somebody who is not
+// signed in. It writes to the feed of the namespace. If that fails, it only logs a warning, because
+// the action itself was done.
 func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator, about string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()
@@ -214,8 +215,8 @@ func (c *Console) recordOwnAction(r *http.Request, kind userdb.EventKind, about 
 	c.recordAction(r, kind, senderName(r), about)
 }
 
-// operatorNamespace returns the namespace of the operator who sent the request. It decides what
-// they see.
+// operatorNamespace returns the namespace of the operator who sent the request. The namespace
+// decides what the operator sees.
 func operatorNamespace(r *http.Request) string {
 	return web.Entry(r.Context()).Text(admin.OperatorNamespace)
 }
@@ -296,8 +297,8 @@ func (p page) Typed(name, stored string) string {
 	return stored
 }
 
-// Chosen returns the attribute that a checkbox or an option with a value has if the submitted form
-// has that value.
+// Chosen returns attribute if the submitted form has this value for this name, and otherwise "".
+// Templates use it for "checked" and "selected".
 func (p page) Chosen(attribute, name, value string) template.HTMLAttr {
 	if !slices.Contains(p.Form[name], value) {
 		return ""

@@ -191,7 +191,7 @@ func (d *testConsole) send(want int, r *http.Request) string {
 	body, err := io.ReadAll(answer.Body)
 	must(d.t, err)
 	if answer.StatusCode != want {
-		d.t.Errorf("%s %s: %s, want %d\n%s", r.Method, r.URL.Path, answer.Status, want, body)
+		d.t.Errorf("%s %s: got %s, want %d\n%s", r.Method, r.URL.Path, answer.Status, want, body)
 	}
 	for _, name := range []string{"Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options"} {
 		if answer.Header.Get(name) == "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// startForm sends a form except for its last byte, and returns when the console waits for that
-// byte. finish sends the byte and returns the response.
+// startForm sends a form except for its last byte, and returns when the console has looked up the
+// session and waits for that byte. finish sends the byte and returns the response.
 func (d *testConsole) startForm(path, contentType, text string) (finish func() *http.Response) {
 	d.t.Helper()
 	return d.startRequest(http.MethodPost, path, contentType, text)
@@ -203,8 +203,9 @@ func TestDisabledWhileDownloading(t *testing.T) {
 		d.setEnabled(operatorName, true)
 		d.signIn(operatorName, goodPassword)
 		checkFirst := d.newCheck(path)
-		if end(); !errors.Is(checkFirst(), admin.ErrOperatorDisabled) {
-			t.Error("before the first byte: want ErrOperatorDisabled")
+		end()
+		if err := checkFirst(); !errors.Is(err, admin.ErrOperatorDisabled) {
+			t.Errorf("before the first byte: got %v, want ErrOperatorDisabled", err)
 		}
 	}
 }
@@ -212,14 +213,14 @@ func TestDisabledWhileDownloading(t *testing.T) {
 // newCheck returns the function with which a request for a file checks that its operator may still
 // sign in.
 func (d *testConsole) newCheck(path string) (check func() error) {
-	look := d.console.auth.Require(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { check = d.console.checkSignedIn(r) }))
+	handler := d.console.auth.Require(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { check = d.console.checkSignedIn(r) }))
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	at, err := url.Parse(d.base)
 	must(d.t, err)
 	for _, cookie := range d.client.Jar.Cookies(at) {
 		r.AddCookie(cookie)
 	}
-	look.ServeHTTP(httptest.NewRecorder(), r)
+	handler.ServeHTTP(httptest.NewRecorder(), r)
 	return check
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// enrolAccount adds an app to an account, and returns its recovery codes and its session.
+// enrolAccount adds an app to an account, and returns the app, the recovery codes and the secret of
+// the owner's session.
 func (d *testConsole) enrolAccount(e userdb.Entry) (a app, codes []string, session string) {
 	d.t.Helper()
 	_, session, err := d.users.StartSession(d.t.Context(), e, userdb.SessionOptions{})
@@ -27,7 +28,7 @@ func (d *testConsole) enrolAccount(e userdb.Entry) (a app, codes []string, sessi
 	return a, done.RecoveryCodes, done.Secret
 }
 
-// ticket takes the first step for an account.
+// ticket takes the first step of a login, and returns the ticket for the second.
 func (d *testConsole) ticket(name string) string {
 	d.t.Helper()
 	_, err := d.users.Login(d.t.Context(), name, goodPassword, userdb.Attempt{})

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits on searches. The first likeliestTexts of the similar texts are always looked up, the
-// others only within similarTimeout.
+// Limits on searches. findSimilar always looks up the first likeliestTexts of the similar texts. It
+// looks up the others only if those find nothing, and then only for similarTimeout.
 const (
 	similarTimeout   = 80 * time.Millisecond
 	likeliestTexts   = 256
@@ -31,7 +31,7 @@ const (
 // A searchResult holds what was found for a query.
 type searchResult struct {
 	Query       string
-	ReadAs      string // the form in which the query is compared, if that differs
+	ReadAs      string // the form in which the query is compared, if it differs from the query
 	Found       []match
 	Held        []heldValue
 	Near        []match // accounts with an identifier one letter away
@@ -80,7 +80,8 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 func findPath(q string) string { return "/console/find?" + url.Values{"q": {q}}.Encode() }
 
 // search returns the accounts that have q as an identifier or, if there are none, those with a
-// similar one. It also returns accounts with an identifier that begins with q.
+// similar one. It also returns held values that equal q, and accounts with an identifier that
+// begins with q.
 func search(ctx context.Context, db *userdb.DB, q string) (f searchResult, err error) {
 	f.Query = q
 	types := db.Schema().Types
@@ -117,8 +118,8 @@ func search(ctx context.Context, db *userdb.DB, q string) (f searchResult, err e
 	return f, nil
 }
 
-// findExact returns the accounts of one type that have q as an identifier, UID or record key. It
-// ignores texts that are not valid as such.
+// findExact returns the accounts of one type that have q as an identifier, UID or record key. It is
+// no error if q cannot be one of these.
 func findExact(ctx context.Context, db *userdb.DB, t *userdb.Type, declared schema.Type, q string) (found []match, err error) {
 	word := strings.TrimSpace(q)
 	all := []hints.Hint{hints.Any(q), hints.UID(word)}
@@ -147,7 +148,7 @@ func findExact(ctx context.Context, db *userdb.DB, t *userdb.Type, declared sche
 	return found, nil
 }
 
-// newMatch describes an account whose field matched with a value.
+// newMatch describes an account that was found by a value of one of its fields.
 func newMatch(e userdb.Entry, declared schema.Type, field, value string) match {
 	m := match{Type: e.Type(), UID: e.UID(), Label: accountLabel(e, declared), Field: field, Value: value, Disabled: e.Disabled(), key: e.Key()}
 	for _, one := range identifiersOf(e, declared) {
@@ -281,8 +282,8 @@ func findByPrefix(ctx context.Context, db *userdb.DB, q string) (found []match) 
 	return found[:min(len(found), maxSuggestions)]
 }
 
-// prefixLists returns a list for each field from which findByPrefix reads. If there are several
-// types, the name of a list begins with that of its type.
+// prefixLists returns links to lists, one for each field from which findByPrefix reads. If there
+// are several types, the text of each link begins with the name of its type.
 func prefixLists(db *userdb.DB, q string) (all []crumb) {
 	names := db.Schema().Names()
 	for _, name := range names {

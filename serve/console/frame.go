@@ -72,7 +72,8 @@ func (p *page) locate() {
 	}
 }
 
-// Current returns the attribute that marks the link to the place that is shown.
+// Current returns the attribute that marks a link to path as the page that is shown, or as its
+// place in the rail.
 func (p page) Current(path string) template.HTMLAttr {
 	switch path {
 	case p.Path:

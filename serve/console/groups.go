@@ -22,7 +22,7 @@ const (
 )
 
 // mayHaveGroups reports whether the accounts of a type can be in groups of directories: "serve
-// --scim" gives the type the field externalId, and an index to its tags.
+// --scim" gives the type the field externalId, and indexes its tags.
 func mayHaveGroups(t schema.Type) bool {
 	_, external := t.Fields[admin.GroupExternal]
 	return external && slices.Contains(t.IndexedTertiary(), "tags")
@@ -59,20 +59,20 @@ func showTags(ctx context.Context, db *userdb.DB, typ string, tags []string) (al
 	return all, nil
 }
 
-// groupsByTag returns, by their tags, the names of groups that directories maintain.
+// groupsByTag returns the names of the groups that directories maintain, by tag.
 func groupsByTag(ctx context.Context, db *userdb.DB, typ string, tags []string) (map[string]string, error) {
 	groups, err := admin.Groups(db, typ)
 	if err != nil {
 		return nil, err
 	}
 	var ids []hints.Hint
-	names, looked := map[string]string{}, 0
+	names, lookups := map[string]string{}, 0
 	for _, tag := range tags {
 		if id, ok := strings.CutPrefix(tag, admin.GroupTagPrefix); ok {
 			ids = append(ids, hints.UID(id))
 			continue
 		}
-		if looked++; looked > maxOtherTags {
+		if lookups++; lookups > maxOtherTags {
 			continue
 		}
 		found, err := groups.Page(ctx, userdb.Query{Where: schema.Texts(admin.GroupTag, tag), Limit: 1})
@@ -94,7 +94,7 @@ func groupsByTag(ctx context.Context, db *userdb.DB, typ string, tags []string) 
 	return names, nil
 }
 
-// isNoGroup reports whether an error means that a tag is not that of a readable group.
+// isNoGroup reports whether an error means that no readable group has a tag.
 func isNoGroup(err error) bool {
 	return userdb.CodeOf(err) == userdb.CodeHint || isAny(err, userdb.ErrNotFound, userdb.ErrCorrupt, userdb.ErrInvalid)
 }

@@ -89,7 +89,7 @@ func TestTagsReadFewGroups(t *testing.T) {
 		d.calls.reset()
 		d.do(http.StatusOK, "/console/types/user/u1")
 		if got := d.calls.reset(); got["Page"]+got["FindAll"] > 0 {
-			t.Errorf("without a directory, the page calls %v", got)
+			t.Errorf("without a directory, the page calls %v, want neither Page nor FindAll", got)
 		}
 	})
 	d := openDirectory(t, "memory:")

@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestHeldValues checks that an operator sees who holds a value, and can release it after a
-// confirmation, whether the holder was renamed or deleted.
+// TestHeldValues checks that an operator sees whose a held value was, and can release it after a
+// confirmation, whether its owner was renamed or deleted.
 func TestHeldValues(t *testing.T) {
 	sc := testSchema()
 	name := sc.Types["user"].Fields["name"]

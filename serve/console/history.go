@@ -25,24 +25,24 @@ type historyPage struct {
 	Filter eventFilter
 	Newest string // path of the newest page
 	Older  string // path of the page with older events, or ""
-	Since  string // position to ask for newer events from; "" unless on the newest page
+	Since  string // position after which newer events are asked for; "" unless on the newest page
 }
 
 // IsFiltered reports whether the page leaves out events.
 func (p historyPage) IsFiltered() bool { return p.Kind != "" || !p.Filter.isEmpty() }
 
-// An eventFilter holds the inputs that select events, except for their kind.
+// An eventFilter holds the inputs that select events, except their kind.
 type eventFilter struct {
 	Account, By, Origin, From, Until string
-	begin                            time.Time // From
-	end                              time.Time // after Until
+	begin                            time.Time // the first moment of From
+	end                              time.Time // the first moment after Until
 }
 
-// newEventFilter reads a filter and adds it to the parameters of links.
-func newEventFilter(r *http.Request, only url.Values) (f eventFilter, err error) {
+// newEventFilter reads a filter from a request, and adds it to params, the parameters of links.
+func newEventFilter(r *http.Request, params url.Values) (f eventFilter, err error) {
 	for name, field := range map[string]*string{"account": &f.Account, "by": &f.By, "origin": &f.Origin, "from": &f.From, "until": &f.Until} {
 		if *field = strings.TrimSpace(r.FormValue(name)); *field != "" {
-			only.Set(name, *field)
+			params.Set(name, *field)
 		}
 	}
 	if f.From != "" {
@@ -80,7 +80,7 @@ func parseWhen(text string) (begin, end time.Time, err error) {
 		at, err := time.Parse(one.layout, text)
 		switch {
 		case err != nil:
-		case at.Nanosecond() != 0: // as precise as it gets
+		case at.Nanosecond() != 0: // a fraction of a second
 			return at, at.Add(time.Nanosecond), nil
 		default:
 			return at, at.Add(one.lasts), nil
@@ -125,7 +125,7 @@ func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f event
 		p.Next, q.After = found.Next, found.Next
 		n := len(found.Events)
 		if n > 0 && found.Events[n-1].Time.Before(f.begin) {
-			p.Next = "" // all others are older
+			p.Next = "" // all further events are older
 		}
 		// A short page means that Events has read as much as it may.
 		if p.Next == "" || len(p.Events) >= eventsPerPage || n < q.Limit {
@@ -226,12 +226,12 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 	}
 	q := userdb.EventQuery{Limit: eventsPerPage, After: r.FormValue("after"), Latest: true}
 	kind := userdb.EventKind(r.FormValue("kind"))
-	only := url.Values{}
+	params := url.Values{} // of the links of the page
 	if slices.Contains(eventKinds, kind) {
 		q.Kinds = []userdb.EventKind{kind}
-		only.Set("kind", string(kind))
+		params.Set("kind", string(kind))
 	}
-	filter, wrong := newEventFilter(r, only)
+	filter, filterErr := newEventFilter(r, params)
 	if filter.Account != "" {
 		q.Key, err = keyOf(r.Context(), db, filter.Account)
 	}
@@ -242,8 +242,8 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 	p := historyPage{Kinds: eventKinds, Kind: kind, Filter: filter, Newest: "/console/history"}
 	var problems []web.Problem
 	switch {
-	case wrong != nil:
-		problems = []web.Problem{{Code: userdb.CodeInvalid, Text: capitalize(wrong.Error()) + "."}}
+	case filterErr != nil:
+		problems = []web.Problem{{Code: userdb.CodeInvalid, Text: capitalize(filterErr.Error()) + "."}}
 	case filter.Account != "" && !q.Key.IsValid():
 		problems = []web.Problem{{Code: userdb.CodeNotFound, Text: "Nobody has “" + filter.Account + "”."}}
 	}
@@ -263,15 +263,15 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	p.Events, p.Newest = group(withLabels(r.Context(), db, found.Events)), "/console/history?"+only.Encode()
+	p.Events, p.Newest = group(withLabels(r.Context(), db, found.Events)), "/console/history?"+params.Encode()
 	if !q.Latest {
 		p.Since = found.Next
 		c.show(w, r, http.StatusOK, page{Name: "news", Data: p})
 		return
 	}
 	if found.Next != "" {
-		only.Set("after", found.Next)
-		p.Older = "/console/history?" + only.Encode()
+		params.Set("after", found.Next)
+		p.Older = "/console/history?" + params.Encode()
 	}
 	if q.After == "" && filter.isEmpty() {
 		p.Since = found.End
@@ -290,8 +290,8 @@ var eventKinds = []userdb.EventKind{
 // labelBatch is the number of accounts that readLabels reads at a time: each may have 1 MiB.
 const labelBatch = 16
 
-// readLabels returns the current labels of the accounts that events are about. It makes one lookup
-// for each type and labelBatch of its accounts.
+// readLabels returns the current labels of the accounts that events are about. It reads at most
+// labelBatch accounts of a type at a time.
 func readLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) map[recordkey.Key]string {
 	accounts := map[string][]hints.Hint{} // by type
 	seen := map[recordkey.Key]bool{}

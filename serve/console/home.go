@@ -62,7 +62,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) {
 	}
 	hours, at := gatherFigure(waitCtx, &c.figures, "logins", 5*time.Second, func(ctx context.Context) (map[int64]tally, error) { return c.logins.read(ctx, db, time.Now()) })
 	p.Today = drawToday(hours, !at.IsZero(), time.Now())
-	failed, opened := groupFailures(found.Events), c.opened.of(r)
+	failed, opened := groupFailures(found.Events), c.opened.latest(r)
 	labelled := withLabels(r.Context(), db, slices.Concat(failed.events, opened))
 	for i, one := range labelled[:len(failed.events)] {
 		one.Count = failed.counts[i]
@@ -80,7 +80,8 @@ func ownURL(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// hasNoAccounts reports whether the store has no accounts now. The figures may be minutes old.
+// hasNoAccounts reports whether the store has no accounts now. The figures may be minutes old, so
+// they cannot show this.
 func (c *Console) hasNoAccounts(ctx context.Context, db *userdb.DB) bool {
 	for _, name := range db.Schema().Names() {
 		t, err := db.Type(name)
@@ -208,7 +209,8 @@ type openedAccounts struct {
 	all map[recordkey.Key][]recordkey.Key // the latest first
 }
 
-// add remembers that the operator who sent a request has opened an account.
+// add remembers that the operator who sent a request has opened an account. If there are too many
+// operators to remember, it first forgets all of them.
 func (o *openedAccounts) add(r *http.Request, e userdb.Entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -220,9 +222,9 @@ func (o *openedAccounts) add(r *http.Request, e userdb.Entry) {
 	o.all[operator] = slices.Insert(keys, 0, e.Key())[:min(len(keys)+1, maxOpened)]
 }
 
-// of returns the accounts that the operator who sent a request opened last, as events without a
+// latest returns the accounts that the operator who sent a request opened last, as events without a
 // kind.
-func (o *openedAccounts) of(r *http.Request) (all []userdb.HistoryEvent) {
+func (o *openedAccounts) latest(r *http.Request) (all []userdb.HistoryEvent) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, key := range o.all[web.Entry(r.Context()).Key()] {

@@ -55,8 +55,8 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	c.show(w, r, statusOf(problems), page{Name: name, Title: title, Data: data, Problems: problems})
 }
 
-// jobInput is the name of the input with the ID of the job that a form starts. It makes a browser
-// that sends a form again, such as after Back, show the job that the form has started.
+// jobInput is the name of the input with the ID of the job that a form starts. A browser that sends
+// the form again, such as after Back, is redirected to the job that it has started.
 const jobInput = "job"
 
 // tooManyJobs is what an operator sees after errBusy.
@@ -259,7 +259,8 @@ func (r *runner) storeFile(u *upload, part *multipart.Part, control *http.Respon
 	return nil
 }
 
-// A diskFile returns its own errors as uploadError, so that they differ from those of the source.
+// A diskFile returns an uploadError if it cannot write, so that callers of io.Copy can tell this
+// from an error of the reader.
 type diskFile struct{ *os.File }
 
 func (f *diskFile) Write(b []byte) (int, error) {
@@ -386,7 +387,7 @@ func (c *Console) checkSignedIn(r *http.Request) func() error {
 	}
 }
 
-// download sends a file of a job as an attachment. The feed says who took it.
+// download sends a file of a job as an attachment, and records in the feed who took it.
 func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	id, name := r.PathValue("id"), r.PathValue("name")
 	_, err := c.jobs.jobs.In(operatorNamespace(r)).Find(r.Context(), id)
@@ -395,7 +396,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var file *os.File
-	if err == nil { // if not found, somebody else has deleted the job, perhaps with its namespace
+	if err == nil { // the job still exists
 		file, err = c.jobs.openFile(id, name)
 	}
 	if err != nil {

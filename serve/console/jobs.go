@@ -27,14 +27,14 @@ const (
 	maxUploads    = 4                // kept after dry runs; as many more while columns are mapped
 )
 
-// errBusy means that the process runs as many jobs as it may, or as many of one operator.
+// errBusy means that the process runs as many jobs as it may, or as many as one operator may have.
 var errBusy = errors.New("too many jobs are already running here")
 
 // A runner runs jobs in the background. It keeps their files in a temporary folder of this process
 // and removes that folder when it closes.
 type runner struct {
 	jobs *admin.Jobs
-	host string
+	host string // a random name of this process
 
 	mu      sync.Mutex
 	tasks   map[string]*task // includes jobs that have ended, while their files exist
@@ -54,7 +54,7 @@ type runner struct {
 // A task is a job that this process runs or ran.
 type task struct {
 	admin.Job
-	number      int // of the jobs of this process, in the order in which they began
+	number      int // counts the jobs of this process, in the order in which they began
 	done, total atomic.Int64
 	stop        context.CancelFunc
 	ended       chan struct{} // closed when it has ended
@@ -193,7 +193,7 @@ func (r *runner) finish(ctx context.Context, w *task, text string, err error) {
 	}
 	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	// If the store does not respond, the job will count as lost, which it is.
+	// If the store does not respond, the job later counts as lost.
 	_ = r.jobs.End(recordCtx, w.ID, state, text, w.done.Load(), w.total.Load())
 }
 
@@ -342,7 +342,7 @@ func (r *runner) setImported(id, importID string) {
 }
 
 // removeUploads removes the uploads of dry runs that have ended, except those of the last
-// maxUploads. Their import then needs another upload.
+// maxUploads. An upload that was removed must be sent again before it can be imported.
 func (r *runner) removeUploads() {
 	var dry []*task
 	for _, w := range r.endedTasks() {
@@ -356,7 +356,7 @@ func (r *runner) removeUploads() {
 	}
 }
 
-// create creates a file of a job. name is one of the console's own.
+// create creates a file of a job. name is a constant of this package, never an operator's text.
 func (r *runner) create(id, name string) (*os.File, error) {
 	folder, err := r.makeFolder(id)
 	if err != nil {
@@ -429,7 +429,8 @@ func (w *task) setProgress(done, total int64) {
 	w.total.Store(total)
 }
 
-// failureText describes an error on the page of a job, without the keys of records.
+// failureText describes an error for the page of a job. It puts errors about records into words
+// that contain no keys.
 func failureText(err error) string {
 	switch code := userdb.CodeOf(err); {
 	case code == userdb.CodeUnavailable:

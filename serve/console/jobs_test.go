@@ -85,7 +85,7 @@ func TestImport(t *testing.T) {
 		dry := d.waitForJob(at)
 		d.wantText(dry, "done.", "5 lines read: 2 would be created", "3 refused", "Line 3:", "Line 4:", "Import the file")
 		if _, err := d.users.Find(t.Context(), hintOf("p1")); !isAny(err, userdb.ErrNotFound) {
-			t.Errorf("a dry run wrote: %v", err)
+			t.Errorf("after a dry run: got %v, want ErrNotFound", err)
 		}
 		real := d.waitForJob(d.do(http.StatusSeeOther, "/console/import", "from", at[strings.LastIndex(at, "/")+1:]))
 		d.wantText(real, "2 created", "3 refused", "Started by Olga")
@@ -171,9 +171,9 @@ func TestFilesOfFailedJobs(t *testing.T) {
 	}
 	must(t, full.Close())
 	defer func(before func(string) (*os.File, error)) { openNew = before }(openNew)
-	made := openNew
+	original := openNew
 	openNew = func(path string) (*os.File, error) { // the file exists, but its disk has no room
-		file, err := made(path)
+		file, err := original(path)
 		if err == nil {
 			err = file.Close()
 		}
@@ -184,7 +184,7 @@ func TestFilesOfFailedJobs(t *testing.T) {
 	d.wantText(page, "failed. The service could not read or write a file on its disk.")
 	d.wantNoText(page, "Download")
 	d.wantNoFiles()
-	openNew = made
+	openNew = original
 	at := d.upload(http.StatusSeeOther, "x.csv", "uid,name\na,A\n")
 	d.wantText(d.waitForJob(at), "1 would be created")
 }
@@ -377,7 +377,8 @@ func TestUploadsAreLimited(t *testing.T) {
 		d.waitForJob(dry[len(dry)-1])
 		<-d.console.jobs.task(strings.TrimPrefix(dry[len(dry)-1], "/console/jobs/")).ended
 	}
-	// One more is left, because the last dry run had not ended when it removed the others.
+	// One more is left, because the last dry run removed the others when it began, and had not
+	// ended itself.
 	if uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*")); len(uploads) != maxUploads+1 {
 		t.Errorf("%d uploads are left, want %d", len(uploads), maxUploads+1)
 	}
@@ -395,7 +396,7 @@ func TestUploadsAreLimited(t *testing.T) {
 }
 
 // TestFilesOfDeletedJobs checks that a file of a deleted job cannot be downloaded and is removed,
-// and that a job that begins or runs meanwhile is not forgotten.
+// and that a deleted job that still runs is not forgotten.
 func TestFilesOfDeletedJobs(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
@@ -420,7 +421,7 @@ func TestFilesOfDeletedJobs(t *testing.T) {
 	d.wantText(d.do(http.StatusNotFound, at+"/files/accounts.jsonl"), "no longer exists")
 	file := filepath.Join(r.folder, exported.ID, exportFile)
 	if _, err := os.Stat(file); err != nil {
-		t.Errorf("before the search: got %v, want the file", err)
+		t.Errorf("before removeUnlisted: got %v, want the file", err)
 	}
 	r.removeUnlisted(t.Context())
 	if _, err := os.Stat(file); !os.IsNotExist(err) || r.task(exported.ID) != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// pageSize is the number of accounts on a page of a list. maxRead is the number of accounts read
-// for it if no index applies, and maxReadBytes is the approximate size of the accounts read.
+// pageSize is the number of accounts on a page of a list. maxRead limits the accounts that are read
+// for a page if no index applies, and maxReadBytes their approximate size.
 const (
 	pageSize     = 25
 	maxRead      = 500
@@ -51,8 +51,9 @@ type listing struct {
 // A filter is an option of the form for another filter. By is what the form sends.
 type filter struct{ By, Text string }
 
-// A header describes a column heading. Path sorts by it, or in the other direction; it is "" if
-// lists cannot be ordered by it. From is the class of a column that only wide windows show, or "".
+// A header describes a column heading. Path leads to the list sorted by the column, or in the
+// opposite order if it is sorted by it already; Path is "" if the column has no order. From is the
+// class of a column that only wide windows show, or "".
 type header struct{ Name, Path, Sort, From string }
 
 // A choice is a column that can be shown.
@@ -133,7 +134,8 @@ func (c *Console) filterList(w http.ResponseWriter, r *http.Request, params url.
 	http.Redirect(w, r, r.URL.EscapedPath()+"?"+rest.Encode(), http.StatusSeeOther)
 }
 
-// newListing returns the page of a list with what q, made from params, has found.
+// newListing returns a page of a list. params are the parameters of the request, q is the query
+// made from them, and found holds the accounts that q found.
 func newListing(name string, t schema.Type, params url.Values, q userdb.Query, found userdb.Page) listing {
 	path := typePath(name)
 	l := listing{
@@ -217,9 +219,9 @@ func readPage(ctx context.Context, t *userdb.Type, q *userdb.Query, dated string
 const beginsWith = "~prefix:"
 
 // filterParams returns the parameters of the list that a form for another filter asks for. The form
-// sends a field as by, a value and two dates. A list has only one range, either a beginning of
-// texts or two dates, so the one that was chosen last replaces an earlier one. ok is false if both
-// are chosen at once.
+// sends a field ("by"), a value, and two dates ("from" and "to"). A list has only one range, either
+// a beginning of texts or two dates, so the one that was chosen last replaces an earlier one. ok is
+// false if both are chosen at once.
 func filterParams(params url.Values, dated string) (rest url.Values, ok bool) {
 	value, from, to := params.Get("value"), params.Get("from"), params.Get("to")
 	by, begins := strings.CutPrefix(params.Get("by"), beginsWith)
@@ -245,7 +247,7 @@ func filterParams(params url.Values, dated string) (rest url.Values, ok bool) {
 	rest = cleanParams(params, "by", "value", "from", "to", "after", "count")
 	ranged := rest.Has("prefix") || rest.Has("gte") || rest.Has("lte")
 	if (rest.Has("where") || rest.Has("tag")) && !ranged {
-		// With an order, the query would walk it and use no index.
+		// With an order, the query would read all accounts in that order, and use no index.
 		rest.Del("order")
 		rest.Del("reverse")
 	}
@@ -373,8 +375,8 @@ func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
 	return q, nil
 }
 
-// parseBounds parses the parameters that are about the order of a list. A date without a time of
-// day stands for the whole day, as in parseWhen.
+// parseBounds parses the parameters that select a range of an ordered list. A date without a time
+// of day stands for the whole day, as in parseWhen.
 func parseBounds(q *userdb.Query, params url.Values, t schema.Type) error {
 	if q.Order == "" {
 		return nil
@@ -416,7 +418,8 @@ func cleanParams(params url.Values, without ...string) url.Values {
 	return rest
 }
 
-// pagePath returns the path of the next or previous page, or "" if there is none.
+// pagePath returns the path of the next or previous page, or "" if there is none. which is "n." for
+// the next page and "p." for the previous one.
 func pagePath(path string, params url.Values, which, cursor string) string {
 	if cursor == "" {
 		return ""
@@ -452,10 +455,11 @@ func activeConditions(path string, params url.Values) (all []condition) {
 	return all
 }
 
-// maxColumns limits the number of fields that a list shows besides the label. Identifiers come
-// first, followed by indexed fields. Identifiers that nobody types mean nothing to a reader.
+// maxColumns limits the number of columns that a list has, besides the label, if none were chosen.
 const maxColumns = 8
 
+// listColumns returns the usual columns of a list: identifiers, then indexed and ordered fields,
+// then all others. It leaves out identifiers that nobody types, which mean nothing to a reader.
 func listColumns(t schema.Type) []string {
 	var all []string
 	for _, more := range [][]string{t.Secondary(), t.Indexed(), t.Ordered(), fieldNames(t)} {

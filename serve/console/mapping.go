@@ -92,10 +92,10 @@ func (p *pendingUploads) find(id string, operator recordkey.Key, now time.Time) 
 	return *one, true
 }
 
-// begin calls start, which begins the dry run of an upload and takes over its file. If it fails,
-// the upload stays. An upload is tried once: after that, begin returns the ID of the job and
-// ErrJobExists. Meanwhile other requests wait, so that the second click on the button finds the
-// job.
+// begin calls start, which begins the dry run of an upload and takes over its file. If start fails,
+// the upload stays. An upload has one dry run: after that has begun, begin returns the ID of its
+// job and ErrJobExists. While start runs, other requests wait, so that the second click on the
+// button finds the job.
 func (p *pendingUploads) begin(id string, start func(upload) (admin.Job, error)) (admin.Job, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *pendingUploads) begin(id string, start func(upload) (admin.Job, error))
 	return j, err
 }
 
-// removeExpired removes the uploads that their operators have left alone.
+// removeExpired removes the uploads that their operators have not looked at for pendingFor.
 func (p *pendingUploads) removeExpired(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -270,8 +270,9 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 	c.show(w, r, statusOf(problems), page{Name: "mapping", Title: "Import " + one.Name, Place: "/console/import", Data: p, Problems: problems})
 }
 
-// maySelect reports whether the page lists a column. It leaves out columns without a name, and
-// those of exports and of files of refused lines, which an import knows.
+// maySelect reports whether the page lists a column, so that operators choose what it becomes. It
+// leaves out columns without a name. It also leaves out those of exports and of files of refused
+// lines, which an import knows, except the type and the state of an account.
 func maySelect(name string) bool {
 	return name != "" && (!strings.HasPrefix(name, "~") || name == "~isa" || name == "~disabled")
 }

@@ -114,7 +114,7 @@ func TestGuessedColumns(t *testing.T) {
 		_, form, _ := strings.Cut(page, `name="`+input+`"`)
 		form, _, _ = strings.Cut(form, "</select>")
 		if got := strings.Contains(form, " selected"); got != (want != "") || !strings.Contains(form, `"`+want+`"`) {
-			t.Errorf("%s is guessed %v, want %q", input, got, want)
+			t.Errorf("%s has a selected choice: %t; want the choice %q", input, got, want)
 		}
 	}
 }

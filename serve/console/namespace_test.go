@@ -72,7 +72,7 @@ func TestNamespaces(t *testing.T) {
 // TestSetupInNamespace checks that a set-up link is valid only at the console of the namespace for
 // which it was made.
 func TestSetupInNamespace(t *testing.T) {
-	for _, of := range []string{"", "a", "a/b"} {
+	for _, owner := range []string{"", "a", "a/b"} {
 		root, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema()})
 		must(t, err)
 		t.Cleanup(func() { must(t, root.Close()) })
@@ -87,23 +87,23 @@ func TestSetupInNamespace(t *testing.T) {
 			}
 			consoles[path] = newTestConsole(t, dbs[path])
 		}
-		token, err := admin.BeginSetup(t.Context(), dbs[of])
+		token, err := admin.BeginSetup(t.Context(), dbs[owner])
 		must(t, err)
 		for path, d := range consoles {
-			if path == of {
+			if path == owner {
 				continue
 			}
 			d.do(http.StatusGone, "/console/setup?token="+token)
 			d.do(http.StatusGone, "/console/setup", "token", token, "name", "mallory", "password", goodPassword)
 		}
-		d := consoles[of]
+		d := consoles[owner]
 		d.do(http.StatusSeeOther, "/console/setup", d.fillForm(d.do(http.StatusOK, "/console/setup?token="+token), "/console/setup", "name", "root", "password", goodPassword)...)
 		operators, err := admin.Operators(root)
 		must(t, err)
 		for e, err := range operators.All(t.Context(), userdb.Query{}) {
 			must(t, err)
-			if got := e.Text(admin.OperatorNamespace); e.Text(admin.OperatorName) != "root" || got != of {
-				t.Errorf("the link of %q made %q in %q, want root in the namespace of the link", of, e.Text(admin.OperatorName), got)
+			if got := e.Text(admin.OperatorNamespace); e.Text(admin.OperatorName) != "root" || got != owner {
+				t.Errorf("the link of %q made %q in %q, want root in the namespace of the link", owner, e.Text(admin.OperatorName), got)
 			}
 		}
 	}
@@ -125,9 +125,9 @@ func TestWithoutNamespace(t *testing.T) {
 			t.Errorf("an operator of %q sees what belongs to the root: %v, want %v", by, !sees, sees)
 		}
 	}
-	for of, seen := range map[string]bool{"a": true, "a/b": true, "ab": false, "b": false} {
-		if admin.CanSee("a", of) != seen {
-			t.Errorf("an operator of the namespace a sees what belongs to %q: %v, want %v", of, !seen, seen)
+	for owner, seen := range map[string]bool{"a": true, "a/b": true, "ab": false, "b": false} {
+		if admin.CanSee("a", owner) != seen {
+			t.Errorf("an operator of the namespace a sees what belongs to %q: %v, want %v", owner, !seen, seen)
 		}
 	}
 }

@@ -14,7 +14,7 @@ const maxOperatorsShown = 200
 
 var maxOperatorsRead = 20_000
 
-// An operatorsPage lists operators. More reports whether there may be others.
+// An operatorsPage lists operators. More reports whether there may be more of them.
 type operatorsPage struct {
 	All  []operatorRow
 	More bool

@@ -135,8 +135,8 @@ func TestListOfLargeAccounts(t *testing.T) {
 	}
 }
 
-// TestHistory checks that the history lists all events by name, the newest first, and that scripts
-// receive new ones.
+// TestHistory checks that the history lists all events under the names of their accounts, the
+// newest first, and that scripts receive new ones.
 func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		for i := range 60 {

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// openPasskeys returns the passkeys of operators, or nil if the service has none.
+// openPasskeys returns the passkeys of operators, or nil if operators cannot use passkeys here.
 func openPasskeys(db *userdb.DB, operators *userdb.Type, config *passkey.Config) (*passkey.Passkeys, error) {
 	if config == nil || !db.HasKeys() {
 		return nil, nil
@@ -131,7 +131,7 @@ func (c *Console) enrolChallenge(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// signInPasskey signs in an operator by a passkey, which counts as both steps. Wrong answers are
+// signInPasskey signs an operator in with a passkey, which counts as both steps. Wrong answers are
 // not recorded, because strangers can send any number of them.
 func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost || !c.hasPasskey(r) {

@@ -57,7 +57,7 @@ func TestPasskey(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, "/console/security"), "my laptop passkey", "You sign in with a passkey, or with your password")
 		d.wantText(d.do(http.StatusConflict, "/console/security/confirm", d.answer(device.Create, "add")...), "in use already")
 
-		// Alone. Another process has not read the schema of operators yet.
+		// Alone. This console is another process, which has not read the schema of operators yet.
 		d = newTestConsole(t, d.db)
 		o := d.newBrowser()
 		sign := o.answer(device.Get, "signin")
@@ -116,7 +116,7 @@ func TestPasskey(t *testing.T) {
 }
 
 // TestChallengeStoresNothing checks that challenges for visitors make no calls to the store, and
-// take the places of visitors.
+// use the capacity for visitors.
 func TestChallengeStoresNothing(t *testing.T) {
 	d := open(t, "memory:")
 	var work []Work
@@ -126,7 +126,7 @@ func TestChallengeStoresNothing(t *testing.T) {
 	o.post(http.StatusOK, "/console/passkey/signin")
 	o.post(http.StatusOK, "/console/passkey/code")
 	if calls := d.calls.reset(); len(calls) > 0 || !slices.Equal(work, []Work{WorkSignIn, WorkSignIn}) {
-		t.Errorf("challenges called %v and took the places %v, want no calls and those of visitors", calls, work)
+		t.Errorf("challenges made the calls %v and used the capacity %v, want no calls and twice that for signing in", calls, work)
 	}
 }
 

@@ -5,7 +5,7 @@ import "net/http"
 // Work says what a request needs capacity for. It depends on what is known about the sender.
 type Work int
 
-// The kinds of work. Requests without credentials do not compete with those that have some.
+// The kinds of work. Requests without credentials do not compete with those that have them.
 const (
 	WorkSignIn  Work = iota // a visitor signs in or creates the first operator
 	WorkSession             // a session is looked up

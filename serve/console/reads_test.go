@@ -136,7 +136,7 @@ func TestEventsBeyondHistory(t *testing.T) {
 	}
 	d.wantText(shown, fmt.Sprintf("changed tags %d times", fullHistory), "disabled the account")
 	if n := strings.Count(shown, "changed tags"); n != 1 {
-		t.Errorf("changes of tags are shown %d times, want all of them once", n)
+		t.Errorf("changes of tags are shown in %d lines, want one", n)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestListConditions(t *testing.T) {
 	}
 }
 
-// TestLabelsOfHistory checks that a page of events reads only a few of their accounts at a time.
+// TestLabelsOfHistory checks that a page of events reads only a few of the accounts at a time.
 func TestLabelsOfHistory(t *testing.T) {
 	d := open(t, "memory:")
 	for i := range labelBatch + 1 {

@@ -50,7 +50,7 @@ func steps(operator userdb.Entry) int {
 	return 1
 }
 
-// requireSession calls next for operators who are signed in, by as many steps as they can take.
+// requireSession calls next for operators who are signed in with as many steps as they can take.
 func (c *Console) requireSession(next http.Handler) http.Handler {
 	return c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if web.Session(r.Context()).Level() < steps(web.Entry(r.Context())) {
@@ -68,7 +68,7 @@ type secondStep struct {
 	App, Passkey bool
 }
 
-// showSecondStep shows the page that asks for the second step, by one of some methods.
+// showSecondStep shows the page that asks for the second step by one of the methods.
 func (c *Console) showSecondStep(w http.ResponseWriter, r *http.Request, methods []string, problems []web.Problem) {
 	data := secondStep{
 		Return: returnPath(r), By: strings.Join(methods, " "),
@@ -88,7 +88,7 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	byPasskey, judged := c.hasPasskey(r), false
+	byPasskey, guessed := c.hasPasskey(r), false
 	var proof userdb.Proof
 	var err error
 	if byPasskey {
@@ -99,12 +99,12 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	var e userdb.Entry
 	if err == nil {
 		e, err = c.auth.Prove(w, r, proof)
-		// Nobody guesses passkeys, and the answer to another challenge is refused before the ticket
-		// is checked.
-		judged = !byPasskey && errors.Is(err, userdb.ErrLogin)
+		// Only wrong codes are guesses: nobody guesses passkeys, and the answer to another
+		// challenge is refused before the ticket is checked.
+		guessed = !byPasskey && errors.Is(err, userdb.ErrLogin)
 	}
 	var name string
-	if judged {
+	if guessed {
 		name = c.ticketHolder(r)
 	}
 	leave() // a client that reads slowly must not keep the capacity
@@ -121,7 +121,7 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	case isServiceProblem(problems):
 		c.fail(w, r, err)
 	default:
-		if judged {
+		if guessed {
 			c.recordGuess(r, err, name)
 		}
 		c.showSecondStep(w, r, strings.Fields(r.PostFormValue("by")), problems)
@@ -152,8 +152,8 @@ func (c *Console) sessionSecret(r *http.Request) string {
 	return c.auth.Secret(r)
 }
 
-// verify checks the password of an operator again and, if they have a second factor, a code. The
-// code replaces the session, so use the returned request from then on.
+// verify checks the password of an operator again and, if they have a second factor, a code. A
+// right code replaces the session, so use the returned request from then on.
 func (c *Console) verify(w http.ResponseWriter, r *http.Request, password, code string) (*http.Request, []web.Problem, error) {
 	two := hasFactor(web.Entry(r.Context()))
 	var proof userdb.Proof

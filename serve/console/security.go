@@ -25,7 +25,7 @@ type securityPage struct {
 
 // factors holds the second factors of an operator or an account.
 type factors struct {
-	Apps      []userdb.Factor // and passkeys
+	Apps      []userdb.Factor // authenticator apps and passkeys
 	HasCodes  bool
 	CodesLeft int
 	Used      bool // HasCodes, and none is left
@@ -112,7 +112,7 @@ func (c *Console) showEnrolment(w http.ResponseWriter, r *http.Request, one enro
 	c.show(w, r, statusOf(problems), page{Name: "app", Title: "Add an authenticator app", Problems: problems, Data: one})
 }
 
-// beginEnrolment begins to add an app to the operator whose session has a secret.
+// beginEnrolment begins to add an app for the operator e. session is the secret of their session.
 func (c *Console) beginEnrolment(r *http.Request, e userdb.Entry, session string) (one enrolment, err error) {
 	app, err := c.operators.EnrolTOTP(r.Context(), session, userdb.TOTPOptions{
 		Name: strings.TrimSpace(r.PostFormValue("label")), Issuer: "userdb console", Account: e.Text(admin.OperatorName),
@@ -132,13 +132,13 @@ func (c *Console) beginEnrolment(r *http.Request, e userdb.Entry, session string
 // confirmFactor adds an app or a passkey if its code or answer in the form is right, and shows the
 // recovery codes if it is the first factor.
 func (c *Console) confirmFactor(w http.ResponseWriter, r *http.Request) {
-	note := "app"
+	kind := "app"
 	if c.hasPasskey(r) {
-		note = "passkey"
+		kind = "passkey"
 	}
 	done, err := c.confirmEnrolment(w, r, c.sessionSecret(r))
 	switch {
-	case note == "passkey" && isAny(err, userdb.ErrLogin, userdb.ErrDuplicate):
+	case kind == "passkey" && isAny(err, userdb.ErrLogin, userdb.ErrDuplicate):
 		c.showNewPasskey(w, r, passkeyProblems(err))
 		return
 	case errors.Is(err, userdb.ErrLogin):
@@ -155,11 +155,12 @@ func (c *Console) confirmFactor(w http.ResponseWriter, r *http.Request) {
 		c.showCodes(w, r, done.RecoveryCodes)
 		return
 	}
-	http.Redirect(w, r, "/console/security?done="+note, http.StatusSeeOther)
+	http.Redirect(w, r, "/console/security?done="+kind, http.StatusSeeOther)
 }
 
-// confirmEnrolment adds an app or a passkey for the operator whose session has a secret. If it is
-// the first factor, it also sets the cookie of the session that replaces this one.
+// confirmEnrolment adds an app or a passkey for the owner of a session. session is its secret. If
+// it is the first factor, confirmEnrolment also sets the cookie of the session that replaces this
+// one.
 func (c *Console) confirmEnrolment(w http.ResponseWriter, r *http.Request, session string) (done userdb.FactorChange, err error) {
 	if c.hasPasskey(r) {
 		done, err = c.registerPasskey(w, r, session)

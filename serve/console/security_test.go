@@ -59,7 +59,7 @@ func shownCodes(body string) (codes []string) {
 	return codes
 }
 
-// addFactor adds an app to the operator who is signed in, and returns its recovery codes.
+// addFactor adds an app to the operator who is signed in, and returns it with the recovery codes.
 func (d *testConsole) addFactor() (a app, codes []string) {
 	d.t.Helper()
 	a = d.scan(d.do(http.StatusOK, "/console/security/add", "label", "my phone"))
@@ -197,13 +197,13 @@ func TestVerifyWithCode(t *testing.T) {
 		stolen.do(http.StatusSeeOther, "/console/find")
 		fresh := shownCodes(d.do(http.StatusOK, "/console/security/codes", verifyName, goodPassword, codeName, codes[1]))
 		if len(fresh) != 10 {
-			t.Errorf("an action with the session that the code started shows %q", fresh)
+			t.Errorf("an action in the session that the code started shows the codes %q, want ten", fresh)
 		}
 	})
 }
 
-// TestGuessedCodes checks that of codes guessed in parallel by somebody who knows the password, 20
-// in a day are judged, and that this does not lock out the operator.
+// TestGuessedCodes checks that if somebody who knows the password guesses codes in parallel, 20 of
+// them are checked in a day, and that this does not lock out the operator.
 func TestGuessedCodes(t *testing.T) {
 	d := open(t, "memory:")
 	_, codes := d.addFactor()
@@ -229,7 +229,7 @@ func TestGuessedCodes(t *testing.T) {
 	}
 	guesses.Wait()
 	if statuses[http.StatusUnauthorized] != 20 || statuses[http.StatusTooManyRequests] != 12 {
-		t.Errorf("32 guesses: %v, want 20 that are judged and 12 that are not", statuses)
+		t.Errorf("32 guesses got the statuses %v, want 20 times 401 and 12 times 429", statuses)
 	}
 	o := d.firstStep(operatorName)
 	o.wantText(o.do(http.StatusTooManyRequests, codePath, "code", "000000"), "Use a recovery code")

@@ -32,7 +32,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		e, err = admin.SetUp(r.Context(), c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
 			c.recordAction(r, userdb.EventOperatorAdd, e.Text(admin.OperatorName), e.Text(admin.OperatorName))
-			if c.requiresFactor(r.Context()) { // the command line made the link, as for enrol
+			if c.requiresFactor(r.Context()) { // the link came from the command line, as for enrol
 				c.continueSetup(w, r, e, leave)
 				return
 			}
@@ -145,7 +145,8 @@ func (c *Console) ticketHolder(r *http.Request) string {
 	return c.nameOf(c.operators.Find(r.Context(), hints.UID(uid)))
 }
 
-// nameOf returns the name of an operator who was found, or "" if this console has none.
+// nameOf returns the name of the operator that Find returned, or "" if Find found none or the
+// operator may not use this console.
 func (c *Console) nameOf(e userdb.Entry, err error) string {
 	if err != nil || !c.belongs(e) {
 		return ""
@@ -166,7 +167,7 @@ type verification struct {
 	Path, Back  string // Back is the page of the job whose file was requested, or ""
 	Inputs      []input
 	NewPassword bool
-	Code        bool   // ask for a code also
+	Code        bool   // also ask for a code
 	App         bool   // the code may be that of an app
 	Passkey     bool   // a passkey is enough
 	Packed      string // the inputs, as one for the form of the passkey

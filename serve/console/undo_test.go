@@ -34,7 +34,7 @@ func TestSignInsNotRead(t *testing.T) {
 	must(t, err)
 	body := d.do(http.StatusOK, "/console/types/user/u?tab=signins")
 	d.wantText(body, "None among those that were read.")
-	d.wantNoText(body, "There is no record of a sign-in, neither")
+	d.wantNoText(body, "There is no record of a sign-in")
 	older := regexp.MustCompile(`href="([^"]*)">Older sign-ins`).FindStringSubmatch(body)
 	if older == nil {
 		t.Fatal("there is no link to older sign-ins")
@@ -52,7 +52,7 @@ func TestUndoIsOwn(t *testing.T) {
 		t.Helper()
 		body := d.do(http.StatusOK, path)
 		if got := strings.Contains(pageText(body), "Undo"); got != want {
-			t.Errorf("%s: offers to undo it: %v, want %v", path, got, want)
+			t.Errorf("%s offers to undo the action: got %t, want %t", path, got, want)
 		}
 	}
 	for _, forged := range []string{"?done=disable&changed=true", "?done=enable&changed=true", "?done=tags&removed=admin", "?done=tags&added=admin"} {

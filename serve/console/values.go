@@ -62,10 +62,10 @@ func rowsName(field string) string { return "~rows:" + field }
 type valueChange struct {
 	field, do, rev string
 	typed          string // the value to add
-	place          int    // where the value to remove or to make the first stands
+	place          int    // index of the value to remove or to make the first
 }
 
-// newValueChange reads the form. A form names a value by its place in the revision that the page
+// newValueChange reads the form. A form names a value by its index in the revision that the page
 // shows, because browsers may change its text.
 func newValueChange(form url.Values, t schema.Type) valueChange {
 	v := valueChange{field: form.Get("field"), do: form.Get("do"), rev: form.Get("rev"), typed: form.Get("value"), place: -1}
@@ -87,7 +87,7 @@ func (v valueChange) inputs() []input {
 	return append(all, input{Name: "place", Value: strconv.Itoa(v.place)})
 }
 
-// apply makes the change in a copy of the entry.
+// apply makes the change in e, which must have the revision that the page shows.
 func (v valueChange) apply(e *userdb.Entry) error {
 	if e.Rev() != v.rev {
 		return userdb.ErrConflict

@@ -104,7 +104,8 @@ func TestValues(t *testing.T) {
 	})
 }
 
-// TestRefusedValues checks that a refused value is shown beside the form that it was typed in.
+// TestRefusedValues checks that the problem of a refused value is shown beside the form in which
+// the value was typed.
 func TestRefusedValues(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at = "/console/types/user/u1"
@@ -143,7 +144,7 @@ func TestRefusedValues(t *testing.T) {
 			d.wantText(d.values(http.StatusConflict, at, "field", "email", "do", "remove", "place", place), "This was changed in the meantime.")
 		}
 		d.wantText(d.do(http.StatusConflict, at+"/values", "rev", "other", "field", "email", "do", "remove", "place", "0"), "This was changed in the meantime.")
-		// This changes nothing.
+		// The first value is already the first, so nothing changes.
 		d.values(http.StatusSeeOther, at, "field", "email", "do", "first", "place", "0")
 		d.wantText(d.values(http.StatusOK, at, "field", "email", "do", "remove", "place", "0"), "alice@example.com is removed", "They can no longer sign in")
 	})

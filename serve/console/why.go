@@ -111,8 +111,9 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins []stri
 	return w
 }
 
-// explainSecondStep says what keeps the owner of an account from taking the second step. If nobody
-// can take it, cannot is true and the texts are reasons, otherwise they are sentences.
+// explainSecondStep says what keeps the owner of an account from taking the second step. If they
+// cannot take it at all, cannot is true and the texts are reasons; otherwise the texts are
+// sentences.
 func explainSecondStep(s userdb.SecondStep, now time.Time) (texts []string, cannot bool) {
 	app, codes, passkey := slices.Contains(s.Usable, "totp"), s.RecoveryCodes > 0, slices.Contains(s.Usable, "passkey")
 	switch {

@@ -14,12 +14,12 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// TestLongReturn signs in from pages with long paths. The cookie of the attempt stays small enough
-// for browsers to keep it, and five of them for proxies to pass them on.
+// TestLongReturn signs in from pages with long paths, and checks that the cookie of an attempt
+// stays so small that browsers keep it, and that proxies pass on five of them.
 func TestLongReturn(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
-	s.linked("ann", p, "ann")
+	s.createLinked("ann", p, "ann")
 	for _, path := range []string{
 		"/a?" + strings.Repeat("x", 600), "/" + strings.Repeat("&", 50), "/" + strings.Repeat("&", 900), "/" + strings.Repeat("\u00e4", 450),
 		"/?" + strings.Repeat("\x01", 900), "/" + strings.Repeat("x", 1900), "/" + strings.Repeat("<>", 400), "/?" + strings.Repeat("\xff", 600),
@@ -58,10 +58,10 @@ func sameURL(a, b string) bool {
 func TestProvenBudget(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
-	for range 5 { // to the address
+	for range 5 { // uses up the limit for the address
 		s.send(s.browser(), "/signup", "email", "ann@example.org")
 	}
-	for range 40 { // from the origin
+	for range 40 { // uses up the limit for the origin
 		s.send(s.browser(), "/forgot", "identifier", "nobody")
 	}
 	b := s.browser()

@@ -177,7 +177,7 @@ func (p *op) authorize(at, sub, email string) url.Values {
 	if !strings.HasPrefix(at, p.issuer()+"/auth?") || q.Get("response_type") != "code" || q.Get("client_id") != "client" ||
 		q.Get("code_challenge_method") != "S256" || len(q.Get("nonce")) < 20 || len(q.Get("state")) < 20 ||
 		!slices.Contains(strings.Fields(q.Get("scope")), "openid") {
-		p.t.Fatalf("got the request for authorization %s", at)
+		p.t.Fatalf("got the request for authorization %s, want one for a code, with PKCE, a nonce, a state and the scope openid", at)
 	}
 	code := rand.Text()
 	p.mu.Lock()
@@ -370,8 +370,8 @@ func (s *site) signInBy(c *http.Client, name string) {
 	}
 }
 
-// linked creates an account with a link and returns a browser that is signed in to it.
-func (s *site) linked(name string, p *op, sub string) *http.Client {
+// createLinked creates an account with a link and returns a browser that is signed in to it.
+func (s *site) createLinked(name string, p *op, sub string) *http.Client {
 	s.t.Helper()
 	s.create(name)
 	c := s.browser()

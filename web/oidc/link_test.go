@@ -24,7 +24,7 @@ func TestLinking(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p, other := newOP(t), newOP(t)
 		s := newSite(t, store, nil, p, other)
-		ada := s.linked("ada", p, "a")
+		ada := s.createLinked("ada", p, "a")
 		s.create("bob")
 
 		if status, to, _ := s.send(s.browser(), "/signin/with/op", "link", "1"); status != http.StatusSeeOther || to != "/signin" {
@@ -71,7 +71,7 @@ func TestLinking(t *testing.T) {
 func TestStaleSession(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
-	early := s.linked("ada", p, "a")
+	early := s.createLinked("ada", p, "a")
 	query := p.authorize(s.begin(early, "op", "link", "1"), "b", "")
 	stale := s.browser()
 	s.skew.Store(int64(-11 * time.Minute))
@@ -141,13 +141,13 @@ func TestLinkedTwice(t *testing.T) {
 func TestUnlink(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
-	ada := s.linked("ada", p, "a")
+	ada := s.createLinked("ada", p, "a")
 	_, _, page := s.send(ada, "/account/links")
 	if !strings.Contains(page, "<strong>op</strong>") {
 		t.Errorf("the page of linked accounts does not show the provider:\n%s", page)
 	}
-	by := s.browser()
-	s.through(by, p, "a", "")
+	other := s.browser()
+	s.through(other, p, "a", "")
 	e, err := s.users.Find(t.Context(), hints.UID("ada"))
 	must(t, err)
 	identity := e.Texts("links")[0]
@@ -155,18 +155,18 @@ func TestUnlink(t *testing.T) {
 		t.Fatalf("removing a link: got %d %s, want 303\n%s", status, to, body)
 	}
 	s.wantWho("who removed it", ada, "ada")
-	s.wantWho("whom the link signed in", by, "")
+	s.wantWho("whom the link signed in", other, "")
 	if status, _, _ := s.send(ada, "/account/links", "identity", identity); status != http.StatusGone {
 		t.Errorf("removing it again: got %d, want 410", status)
 	}
-	s.through(by, p, "a", "")
-	s.wantWho("whom the link would sign in", by, "")
+	s.through(other, p, "a", "")
+	s.wantWho("whom the link would sign in", other, "")
 
-	s.through(by, p, "new", "new@example.org") // an account without a password
-	uid := s.who(by)
+	s.through(other, p, "new", "new@example.org") // an account without a password
+	uid := s.who(other)
 	e, err = s.users.Find(t.Context(), hints.UID(uid))
 	must(t, err)
-	if status, _, body := s.send(by, "/account/links", "identity", e.Texts("links")[0]); status != http.StatusUnprocessableEntity || !strings.Contains(body, "You would no longer be able to sign in") {
+	if status, _, body := s.send(other, "/account/links", "identity", e.Texts("links")[0]); status != http.StatusUnprocessableEntity || !strings.Contains(body, "You would no longer be able to sign in") {
 		t.Errorf("removing the last way to sign in: got %d, want 422\n%s", status, body)
 	}
 	if s.links(uid) != 1 {
@@ -182,7 +182,7 @@ func TestUnlink(t *testing.T) {
 func TestRedirects(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
-	s.linked("ada", p, "a")
+	s.createLinked("ada", p, "a")
 	for to, want := range map[string]string{
 		"/orders?x=1": "/orders?x=1", "": "/account", "https://evil.example": "/account", "//evil.example": "/account", `/\evil.example`: "/account",
 		"/" + strings.Repeat("x", maxCookie): "/account", "javascript:alert(1)": "/account", "/a\tb": "/account", "evil": "/account",
@@ -222,17 +222,17 @@ func TestRedirects(t *testing.T) {
 // that a code of one provider is never sent to another.
 func TestMixUp(t *testing.T) {
 	honest, evil := newOP(t), newOP(t)
-	got := 0
+	codes := 0
 	evil.set(func(p *op) {
 		p.metadata = func(says map[string]any) {
 			// The evil provider leads visitors to the honest one.
 			says["authorization_endpoint"] = honest.issuer() + "/auth"
 			says["authorization_response_iss_parameter_supported"] = true
 		}
-		p.tokens = func(http.ResponseWriter) bool { got++; return false }
+		p.tokens = func(http.ResponseWriter) bool { codes++; return false }
 	})
 	s := newSite(t, "memory:", nil, honest, evil)
-	s.linked("ada", honest, "ada")
+	s.createLinked("ada", honest, "ada")
 	b := s.browser()
 	at := s.begin(b, "op2")
 	query := honest.authorize(at, "ada", "")
@@ -254,8 +254,8 @@ func TestMixUp(t *testing.T) {
 	}
 	s.answer(b, "op", query) // at the other redirect URI
 	s.wantWho("the answer at another redirect URI", b, "")
-	if got != 0 {
-		t.Errorf("%d codes were sent to the wrong provider, want none", got)
+	if codes != 0 {
+		t.Errorf("%d codes were sent to the wrong provider, want none", codes)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestHangingProvider(t *testing.T) {
 	for range 3 {
 		wg.Go(ask)
 	}
-	s.linked("ada", good, "a")
+	s.createLinked("ada", good, "a")
 	b := s.browser()
 	s.through(b, good, "a", "")
 	s.wantWho("another provider", b, "ada")
@@ -375,8 +375,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestClockApart checks that a process whose clock is an hour off the store's does not let somebody
-// link who was verified too long ago, and does not refuse somebody who was verified just now.
+// TestClockApart checks that in a process whose clock is an hour off the store's, nobody links who
+// was verified too long ago, and nobody is refused who was verified just now.
 func TestClockApart(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
 		p := newOP(t)
@@ -397,8 +397,8 @@ func TestClockApart(t *testing.T) {
 	}
 }
 
-// TestCookies checks the cookies of attempts: what protects them, that nobody can read them or use
-// those of another provider, and that one browser has only a few.
+// TestCookies checks the cookies of attempts: what protects them, that they do not show the state,
+// and that one browser has only a few.
 func TestCookies(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
@@ -438,11 +438,11 @@ func TestConfiguration(t *testing.T) {
 		change(&other)
 		return []Provider{valid, other}
 	}
-	bare := &web.Flows{Auth: web.Auth{Users: good.Users}}
+	unregistered := &web.Flows{Auth: web.Auth{Users: good.Users}}
 	for what, s := range map[string]*SignIn{
 		"no keys":               {Flows: good, Providers: []Provider{valid}},
 		"a short key":           {Flows: good, Keys: [][]byte{{1}}},
-		"flows not registered":  {Flows: bare, Keys: siteKeys()},
+		"flows not registered":  {Flows: unregistered, Keys: siteKeys()},
 		"a field that is typed": {Flows: good, Keys: siteKeys(), Field: "email"},
 		"no such field":         {Flows: good, Keys: siteKeys(), Field: "x"},
 		"one name twice":        {Flows: good, Keys: siteKeys(), Providers: with(func(p *Provider) { p.Issuer += "/b" })},

@@ -24,7 +24,7 @@ func TestSignIn(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)
 		s := newSite(t, store, func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
-		ada := s.linked("ada", p, "ada at op")
+		ada := s.createLinked("ada", p, "ada at op")
 		s.create("bob")
 
 		// An identity that is linked signs in, in any browser, and asks nothing about addresses.
@@ -34,7 +34,7 @@ func TestSignIn(t *testing.T) {
 		}
 		s.wantWho("a linked identity", c, "ada")
 
-		// It is never linked to anybody else.
+		// A linked identity is never linked to anybody else.
 		bob := s.browser()
 		s.signInBy(bob, "bob")
 		if status, _, body := s.through(bob, p, "ada at op", "", "link", "1"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "another account") {
@@ -99,7 +99,7 @@ func TestSecondFactor(t *testing.T) {
 	p := newOP(t)
 	p.token = func(claims, _ jsonMap) { claims["acr"], claims["amr"] = "aal3", []string{"mfa", "hwk"} }
 	s := newSite(t, "memory:", nil, p)
-	s.linked("ada", p, "a")
+	s.createLinked("ada", p, "a")
 	ctx := t.Context()
 	e, err := s.users.Find(ctx, hints.UID("ada"))
 	must(t, err)
@@ -263,12 +263,12 @@ func TestUserInfo(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	p, other := newOP(t), newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].MaxAge = time.Hour }, p, other)
-	s.linked("ada", p, "ada")
+	s.createLinked("ada", p, "ada")
 	claim := func(name string, v any) func(*op) {
 		return func(p *op) { p.token = func(claims, _ jsonMap) { claims[name] = v } }
 	}
 	now := time.Now()
-	part := func(n int, with string) func(*op) {
+	replacePart := func(n int, with string) func(*op) {
 		return func(p *op) {
 			p.forge = func(signed string) string {
 				parts := strings.Split(signed, ".")
@@ -299,15 +299,15 @@ func TestAnswers(t *testing.T) {
 		{"another subject", claim("sub", "Ada"), nil, 422},
 		{"signed in too long ago", claim("auth_time", now.Add(-2*time.Hour).Unix()), nil, 422},
 		{"no time of signing in", claim("auth_time", nil), nil, 422},
-		{"alg none", part(0, encode([]byte(`{"alg":"none"}`))), nil, 422},
+		{"alg none", replacePart(0, encode([]byte(`{"alg":"none"}`))), nil, 422},
 		{"alg none, not signed", func(p *op) {
 			p.forge = func(signed string) string {
 				return encode([]byte(`{"alg":"none"}`)) + "." + strings.Split(signed, ".")[1] + "."
 			}
 		}, nil, 422},
-		{"alg HS256", part(0, encode([]byte(`{"alg":"HS256","kid":"k"}`))), nil, 422},
-		{"no signature", part(2, ""), nil, 422},
-		{"another signature", part(2, encode(make([]byte, 64))), nil, 422},
+		{"alg HS256", replacePart(0, encode([]byte(`{"alg":"HS256","kid":"k"}`))), nil, 422},
+		{"no signature", replacePart(2, ""), nil, 422},
+		{"another signature", replacePart(2, encode(make([]byte, 64))), nil, 422},
 		{"signed by another key", func(p *op) {
 			p.forge = func(signed string) string { return signWith(other.key, jsonMap{"alg": "ES256", "kid": "k"}, jsonMap{}) }
 		}, nil, 422},
@@ -349,7 +349,7 @@ func TestAnswers(t *testing.T) {
 		status, to, body := s.answer(b, "op", query)
 		uid := map[bool]string{true: "ada"}[c.status == 303]
 		if got := s.who(b); status != c.status || got != uid || strings.Contains(body, "ada") && uid == "" {
-			t.Errorf("%s: %d %s, signed in as %q, want %d and %q\n%s", c.name, status, to, got, c.status, uid, body)
+			t.Errorf("%s: got %d %s, signed in as %q; want %d and %q\n%s", c.name, status, to, got, c.status, uid, body)
 		}
 		p.set(func(p *op) { p.token, p.forge, p.tokens = nil, nil, nil })
 	}
@@ -361,7 +361,7 @@ func TestAttempts(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p, other := newOP(t), newOP(t)
 		s := newSite(t, store, nil, p, other)
-		s.linked("ada", p, "ada")
+		s.createLinked("ada", p, "ada")
 		refused := func(what string, c *http.Client, provider string, query url.Values) {
 			t.Helper()
 			if status, to, _ := s.answer(c, provider, query); status == http.StatusSeeOther || status >= 500 {
@@ -405,12 +405,13 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestReplay checks that the mark in the store is enough to refuse an answer that was used already.
+// TestReplay sends five answers to one attempt at once, each with a code of its own, and checks
+// that only one of them signs in: the store marks the attempt as spent.
 func TestReplay(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)
 		s := newSite(t, store, nil, p)
-		s.linked("ada", p, "ada")
+		s.createLinked("ada", p, "ada")
 		b := s.browser()
 		at := s.begin(b, "op")
 		home, _ := url.Parse(s.server.URL)
@@ -445,7 +446,7 @@ func TestStaySignedIn(t *testing.T) {
 	p := newOP(t)
 	const brief = time.Hour
 	s := newSite(t, "memory:", func(s *SignIn) { s.Flows.Brief = userdb.SessionOptions{Lifetime: brief} }, p)
-	s.linked("ada", p, "ada at op")
+	s.createLinked("ada", p, "ada at op")
 	c := s.browser()
 	if _, _, page := s.send(c, "/signin"); strings.Count(page, `name="stay"`) != 1 || !strings.Contains(page, `form="signin" formaction="/signin/with/`) {
 		t.Errorf("want one box, and a button that sends it to the provider's page:\n%s", page)

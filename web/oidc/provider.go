@@ -36,7 +36,7 @@ type Provider struct {
 	// The redirect URI to register there is Flows.Base, Flows.Paths.With, Name and /callback:
 	// https://example.com/signin/with/NAME/callback.
 	ClientID, ClientSecret string
-	// Scopes are requested besides openid. If nil, that is email.
+	// Scopes are requested besides openid. If nil, email is requested.
 	Scopes []string
 	// Domains are the mail domains whose addresses the provider itself assigns, so that its word
 	// proves who has one. A new visitor with any other address has to prove it by a mail.
@@ -83,7 +83,8 @@ type metadata struct {
 
 var validName = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
-// newRemote checks the configuration of a provider.
+// newRemote returns the remote of a provider. It returns an error if the configuration of the
+// provider is not valid.
 func newRemote(p Provider, base string, client *http.Client, now func() time.Time) (*remote, error) {
 	switch {
 	case !validName.MatchString(p.Name):
@@ -121,7 +122,8 @@ func checkURL(text string, local bool) error {
 	return errors.New("not an https URL")
 }
 
-// newClient returns a client that limits what providers can do with it.
+// newClient returns a client that limits the duration and the size of answers, and follows no
+// redirects.
 func newClient(base http.RoundTripper) *http.Client {
 	if base == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
@@ -134,7 +136,7 @@ func newClient(base http.RoundTripper) *http.Client {
 	}
 }
 
-// A limitedTransport fails to read answers of more than maxAnswer bytes.
+// A limitedTransport returns answers that fail to be read beyond maxAnswer bytes.
 type limitedTransport struct{ base http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -149,9 +151,9 @@ func (l limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // errAway means that a provider does not answer, or answers nothing that can be used.
 var errAway = fmt.Errorf("the other provider is not available: %w", userdb.ErrUnavailable)
 
-// metadata returns what the provider says about itself, and reads it if nobody has yet. If that
-// failed, metadata fails at once for a while. While newer metadata is being read, or if it cannot
-// be read, it returns the old.
+// metadata returns what the provider says about itself. If that has never been read, metadata waits
+// until it is. After a failure, it returns errAway at once for a while. While newer metadata is
+// being read, or if reading it fails, metadata returns the earlier one.
 func (p *remote) metadata(ctx context.Context) (*metadata, error) {
 	p.mu.Lock()
 	if now := p.now(); p.reading == nil && !now.Before(p.again) {
@@ -207,16 +209,16 @@ func (p *remote) read(ctx context.Context) (*metadata, error) {
 	if err != nil {
 		return nil, err
 	}
-	var says struct {
+	var extra struct {
 		JWKS      string   `json:"jwks_uri"`
 		Methods   []string `json:"token_endpoint_auth_methods_supported"`
 		NamesSelf bool     `json:"authorization_response_iss_parameter_supported"`
 	}
-	if err := provider.Claims(&says); err != nil {
+	if err := provider.Claims(&extra); err != nil {
 		return nil, err
 	}
 	endpoint, local := provider.Endpoint(), strings.HasPrefix(p.Issuer, "http:")
-	for name, text := range map[string]string{"authorization_endpoint": endpoint.AuthURL, "token_endpoint": endpoint.TokenURL, "jwks_uri": says.JWKS} {
+	for name, text := range map[string]string{"authorization_endpoint": endpoint.AuthURL, "token_endpoint": endpoint.TokenURL, "jwks_uri": extra.JWKS} {
 		if err := checkURL(text, local); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -226,13 +228,13 @@ func (p *remote) read(ctx context.Context) (*metadata, error) {
 			return nil, fmt.Errorf("userinfo_endpoint: %w", err)
 		}
 	}
-	// By default clients use basic authentication. Trying both would send the code twice.
+	// By default, clients use basic authentication. Trying both ways would send the code twice.
 	endpoint.AuthStyle = oauth2.AuthStyleInHeader
-	if p.ClientSecret == "" || len(says.Methods) > 0 && !slices.Contains(says.Methods, "client_secret_basic") {
+	if p.ClientSecret == "" || len(extra.Methods) > 0 && !slices.Contains(extra.Methods, "client_secret_basic") {
 		endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
 	return &metadata{
-		provider: provider, namesSelf: says.NamesSelf,
+		provider: provider, namesSelf: extra.NamesSelf,
 		verifier: provider.Verifier(&oidc.Config{ClientID: p.ClientID, Now: p.now}),
 		config: oauth2.Config{
 			ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: endpoint, RedirectURL: p.redirectURI,
