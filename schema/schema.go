@@ -165,8 +165,8 @@ type Tertiary struct {
 	// Indexed adds an index that lists the entries with each member. Only a set can be indexed.
 	Indexed bool `json:"indexed,omitempty"`
 	// Max is the maximum number of members, at most 100,000. 0 means DefaultMax; a string has no
-	// members. A record that already holds more can be read, shrunk and deleted, but nothing can
-	// be added until it holds fewer.
+	// members. A record that already holds more can be read, shrunk and deleted, but nothing can be
+	// added until it holds fewer.
 	Max int `json:"max,omitempty"`
 }
 

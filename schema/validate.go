@@ -43,9 +43,9 @@ func (s Schema) problem() *problem {
 	return firstProblem(s.Types, maxTypes, "types", s.typeProblem).at("types")
 }
 
-// firstProblem returns a problem if declared has more than limit members, which the problem calls
-// what. Otherwise it checks their names and values, in the order of names, and returns the first
-// problem.
+// firstProblem returns a problem if declared has more than limit members; what names the members in
+// its text. Otherwise firstProblem checks their names and values, in the order of names, and
+// returns the first problem.
 func firstProblem[V any](declared map[string]V, limit int, what string, problemOf func(string, V) *problem) *problem {
 	if len(declared) > limit {
 		return problemf("more than %d %s", limit, what)

@@ -74,8 +74,8 @@ func (s *search) run(has func(string) bool) Result {
 	return Result{Disjoint: s.complete}
 }
 
-// advance expands the nodes of the last level. It returns false if all texts have been reached
-// or a limit is exceeded.
+// advance expands the nodes of the last level. It returns false if all texts have been reached or a
+// limit is exceeded.
 func (s *search) advance() bool {
 	if len(s.frontier) == 0 || s.level == s.longest {
 		s.complete = true
