@@ -68,8 +68,8 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 			return nil, nil
 		}
 		replaced, err := s.storeType(ctx, stored, next)
-		// Other processes may have begun to build more than this migration adds. Then it converts
-		// the entries to their additions, too.
+		// Other processes may have begun to build more than this migration adds. Then this
+		// migration also converts the entries to their additions.
 		if replaced {
 			s.compareSchemas(s.currentType().Schema, stored.Type.WithoutBuilding())
 		}
@@ -266,8 +266,8 @@ func (s *migration) rollBack(ctx context.Context) error {
 	return back.apply(ctx)
 }
 
-// finishBuilding stores the addition as complete, if the entries were converted to exactly that
-// addition.
+// finishBuilding stores the addition as complete and returns true. If id is no longer the ID of
+// what is being built, it returns false, because the entries may not fit what is being built now.
 func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error) {
 	for range maxRetries {
 		stored, err := s.readStored(ctx)

@@ -28,10 +28,10 @@ var (
 	ErrNotEmpty = coded.New(userdb.CodeDuplicate, "the namespace holds records already")
 )
 
-// StoredSchema returns the schema in the database: the types with which entries of db's
-// namespace were written. It has no types if nothing has been written yet, or if only CoffeeNode
-// UserDB, the original program, has written. The error is userdb.ErrCorrupt if the schema cannot be
-// read, for example because a newer version wrote it, or does not match its fingerprint.
+// StoredSchema returns the schema in the database: the types with which entries of db's namespace
+// were written. It has no types if nothing has been written yet, or if only CoffeeNode UserDB, the
+// original program, has written. The error is userdb.ErrCorrupt if the schema cannot be read, for
+// example because a newer version wrote it, or does not match its fingerprint.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	v := view.Of(db)
 	return storedschema.InForce(ctx, v.Engine, v.NS)
@@ -206,7 +206,7 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	}
 }
 
-// nameBefore returns the name in the stored schema of a field of the new one.
+// nameBefore returns the name that a field of the new schema has in the stored one.
 func (s *migration) nameBefore(name string) string {
 	for old, now := range s.renames {
 		if now == name {
@@ -216,8 +216,8 @@ func (s *migration) nameBefore(name string) string {
 	return name
 }
 
-// fieldBefore returns the declaration in the stored schema of a field of the new one, without what
-// is still being built.
+// fieldBefore returns the declaration that a field of the new schema has in the stored one, without
+// what is still being built.
 func (s *migration) fieldBefore(name string) schema.Field {
 	return s.from.WithoutBuilding().Fields[s.nameBefore(name)]
 }

@@ -231,7 +231,8 @@ func loneCR(text []byte) bool {
 // sepLine matches the line that spreadsheets write before the header to name the delimiter.
 var sepLine = regexp.MustCompile(`^(?i:"?sep=)([^"\r\n])"?\r?\n`)
 
-// cutSepLine reads that line, if there is one, and returns it with the delimiter in it.
+// cutSepLine reads the line that names the delimiter, if there is one. It returns the line and the
+// delimiter.
 func cutSepLine(in *bufio.Reader) (text string, delimiter rune) {
 	head, _ := in.Peek(min(16, in.Buffered()))
 	m := sepLine.FindSubmatch(head)

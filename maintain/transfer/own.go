@@ -99,7 +99,7 @@ const markOfClear = "clear"
 
 // addHash adds the password of a line to the draft.
 func (im *importer) addHash(l *line, r *reading) error {
-	// No hash begins or ends with white space, but people may paste some with it.
+	// No hash begins or ends with white space, but people may paste white space with a hash.
 	hash, advice, err := unwrapXenForo(strings.TrimSpace(r.own[columnHash])), "", r.hashErr
 	if isNoPassword(hash) {
 		hash = ""
