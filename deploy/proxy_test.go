@@ -194,7 +194,7 @@ func uploadToConsole(t *testing.T, front, store string) {
 	add := exec.CommandContext(t.Context(), program, "operator", "add", "root", "--password-stdin")
 	add.Env, add.Stdin = append(os.Environ(), store), strings.NewReader("correct horse battery\n")
 	if out, err := add.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("operator add: %v\n%s", err, out)
 	}
 	const form, host = "application/x-www-form-urlencoded", "console.example.com"
 	status, body, header := send(t, "POST", front+"/console/signin", "", "name=root&password=correct+horse+battery", "Content-Type", form, "Host", host)

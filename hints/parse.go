@@ -26,8 +26,9 @@ const (
 //   - a UID
 //
 // A value that these forms cannot express needs JSON: ["user","a=b"] is the UID a=b. Resolve
-// refuses a text that begins like a key of a declared type but is not one: "user/name:a b/~prk", for
-// example. The error is an *Error if the text is empty, too long or invalid JSON.
+// refuses a text that begins like a key of a declared type but is not one, for example because of
+// the space in "user/name:a b/~prk". The error is an *Error if the text is empty, too long or
+// invalid JSON.
 func Parse(text string) (Hint, error) {
 	if json := strings.TrimLeft(text, jsonSpace); json != "" && (json[0] == '[' || json[0] == '{') {
 		return ParseJSON([]byte(json))
