@@ -217,8 +217,8 @@ var roleNames = []struct {
 	name string
 }{{RoleIndexed, "indexed"}, {RoleOrdered, "ordered"}, {RoleSecondary, "secondary"}}
 
-// Has reports whether r contains at least one of the roles in some.
-func (r Role) Has(some Role) bool { return r&some != 0 }
+// Has reports whether r contains at least one of the given roles.
+func (r Role) Has(roles Role) bool { return r&roles != 0 }
 
 // Names returns the names of the roles, sorted.
 func (r Role) Names() (names []string) {
@@ -369,10 +369,10 @@ func (t Type) withRole(role Role) []string {
 	return namesWhere(t.Fields, func(f Field) bool { return f.Role.Has(role) })
 }
 
-// namesWhere returns the sorted keys of m for whose values has returns true.
-func namesWhere[V any](m map[string]V, has func(V) bool) (names []string) {
+// namesWhere returns the keys of m whose values match, sorted.
+func namesWhere[V any](m map[string]V, match func(V) bool) (names []string) {
 	for name, v := range m {
-		if has(v) {
+		if match(v) {
 			names = append(names, name)
 		}
 	}

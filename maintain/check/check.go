@@ -275,14 +275,14 @@ func itemsWithFindings(items []item, found findings) []item {
 	return records.Map(slices.Compact(at), func(i int) item { return items[i] })
 }
 
-// intersect returns the findings of now that are also in before.
-func intersect(before, now findings) findings {
+// intersect returns the later findings that are also among the earlier ones.
+func intersect(earlier, later findings) findings {
 	type identity struct{ code, key, seen string }
-	known := make(map[identity]bool, len(before))
-	for _, f := range before {
+	known := make(map[identity]bool, len(earlier))
+	for _, f := range earlier {
 		known[identity{f.Code, f.Key, f.seen}] = true
 	}
-	return filter(now, func(f finding) bool { return known[identity{f.Code, f.Key, f.seen}] })
+	return filter(later, func(f finding) bool { return known[identity{f.Code, f.Key, f.seen}] })
 }
 
 const (

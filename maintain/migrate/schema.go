@@ -144,7 +144,8 @@ func withRenames(t, next schema.Type) schema.Type {
 	return t
 }
 
-// removedNames returns the names that from has, or has retired, and that to does not have.
+// removedNames returns the names that the old schema has, or has retired, and that the new one
+// lacks.
 func removedNames(from, to schema.Type) (names []string) {
 	for _, name := range slices.Concat(from.Retired, slices.Collect(maps.Keys(from.Fields)), slices.Collect(maps.Keys(from.Tertiary))) {
 		_, field := to.Fields[name]
@@ -230,9 +231,9 @@ func (s *migration) addsOnly(to schema.Type) bool {
 	return s.stored && !s.resumed && len(s.renames) == 0 && relation <= schema.Lacks && sameForm && len(to.Additions(s.from.WithoutBuilding())) > 0
 }
 
-// difference returns the names in all that are not in some.
-func difference(all, some []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
+// difference returns the names in a that are not in b.
+func difference(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }
 
 // changesRecords reports whether records have to change, and not only the stored schema.
