@@ -10,7 +10,7 @@ FUZZTIME ?= 2s
 # Without this, tests on a real Redis are skipped if redis-server is missing.
 export USERDB_REQUIRE_REDIS := 1
 
-# Prints a line at least every twenty seconds, compiling included.
+# Prints a line at least every twenty seconds, even while something compiles.
 PROGRESS := go run ./internal/ci/progress
 
 help:
@@ -64,9 +64,9 @@ staticcheck:
 	$(PROGRESS) go tool staticcheck ./...
 
 # The race detector needs a C compiler and slows tests down several times. So it runs only tests in
-# which goroutines share something: all tests of the packages that start goroutines, and from the
-# others those tests that have many callers or interrupt work that is in progress. -short tests
-# fewer kinds of store, which differ only in their innermost code.
+# which goroutines share something: all tests of the packages that start goroutines and, in other
+# packages, the tests that MEET matches, which have many callers or interrupt work in progress. With
+# -short, they run on fewer kinds of store; the kinds differ only in their innermost code.
 MEET := Batch|ManyCallers|ManyReaders|Cache|OneWins|OneUpdateWins|NoUpdateIsLost|Swap|Exchange|Storm|ContextThat|Hanging|Crash|ListWhile
 MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|FullFeedQueue|AmongWriters|OwnClient|WhileWriting
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|SettleWaits|Counting|LostReplies
@@ -112,8 +112,8 @@ image:
 bench: redis
 	cd bench && go run . -out results -charts ../docs/img -baseline baseline.json
 
-# Compares the service with PocketBase and with Better Auth, each in a process of its own. Only this
-# module depends on them.
+# Compares the service with PocketBase and with Better Auth, each in a process of its own. Only the
+# module bench/peers depends on them.
 bench-peers: redis
 	cd bench/peers && go run . -out results
 	.ci/install npm && cd bench/peers/better-auth && npm ci --no-audit --no-fund

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes on the header with the
-// account of a visitor, even if the visitor names that header in Connection, but no header in which
-// the visitor names an account, however it is spelled. A site that reads headers as variables sees
-// no difference between the spellings.
+// TestCaddy runs Caddy, with the lines of docs/deploy.md, in front of a site. The site must get the
+// header with the visitor's account, even if the visitor names that header in Connection. It must
+// get no header in which the visitor claims an account, in any spelling: a site that reads headers
+// as variables sees no difference between the spellings.
 func TestCaddy(t *testing.T) {
 	caddy, err := exec.LookPath("caddy")
 	if err != nil {

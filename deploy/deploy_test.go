@@ -247,8 +247,9 @@ func TestRights(t *testing.T) {
 		t.Error("secrets.sh overwrites a password that is in use")
 	}
 	for name, want := range map[string]os.FileMode{"userdb.env": 0o600, "backup.env": 0o600, "redis.acl": 0o644, "redis.conf": 0o644} {
-		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s must exist with mode %v: %v", name, want, err)
+		info, err := os.Stat(filepath.Join(dir, name))
+		if must(t, err); info.Mode().Perm() != want {
+			t.Errorf("%s has the mode %v, want %v", name, info.Mode().Perm(), want)
 		}
 	}
 	acl := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "redis.acl"))), "\n")

@@ -194,7 +194,7 @@ func uploadToConsole(t *testing.T, front, store string) {
 	add := exec.CommandContext(t.Context(), program, "operator", "add", "root", "--password-stdin")
 	add.Env, add.Stdin = append(os.Environ(), store), strings.NewReader("correct horse battery\n")
 	if out, err := add.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("operator add: %v\n%s", err, out)
 	}
 	const form, host = "application/x-www-form-urlencoded", "console.example.com"
 	status, body, header := send(t, "POST", front+"/console/signin", "", "name=root&password=correct+horse+battery", "Content-Type", form, "Host", host)
@@ -218,7 +218,7 @@ func uploadToConsole(t *testing.T, front, store string) {
 }
 
 // TestSlowHeaders checks that nginx soon closes a connection whose client does not send a whole
-// header: such connections count against no limit, and use up nginx's own.
+// header: no limit counts such a connection, so an address could use up all connections of nginx.
 func TestSlowHeaders(t *testing.T) {
 	requireProgram(t, "nginx")
 	requireProgram(t, "openssl")
@@ -274,7 +274,7 @@ func TestSlowBodies(t *testing.T) {
 }
 
 // TestAddressesOfOnePrefix checks that nginx limits all addresses of an IPv6 /64 prefix together,
-// and those of other prefixes, and IPv4 addresses, apart from them.
+// but apart from the addresses of other prefixes and from IPv4 addresses.
 func TestAddressesOfOnePrefix(t *testing.T) {
 	requireProgram(t, "nginx")
 	requireProgram(t, "openssl")

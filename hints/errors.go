@@ -13,8 +13,8 @@ var ErrHint = errors.New("hints: bad hint")
 // Error says why a hint is refused.
 type Error struct {
 	// Hint is the operator's text or the key, quoted as in Go and cut after 80 bytes. For other
-	// hints it names only their form, such as field "email", * or {…}, because a visitor's text
-	// may be a mistyped password and an entry may contain a hash.
+	// hints it names only their form, such as field "email", * or {…}, because a visitor's text may
+	// be a mistyped password and an entry may contain a hash.
 	Hint string
 	// Reason says what is wrong with the hint.
 	Reason string

@@ -26,8 +26,9 @@ const (
 //   - a UID
 //
 // A value that these forms cannot express needs JSON: ["user","a=b"] is the UID a=b. Resolve
-// refuses a text that begins like a key of a declared type but is not one, such as
-// user/name:a b/~prk. The error is an *Error if the text is empty, too long or invalid JSON.
+// refuses a text that begins like a key of a declared type but is not one, for example because of
+// the space in "user/name:a b/~prk". The error is an *Error if the text is empty, too long or
+// invalid JSON.
 func Parse(text string) (Hint, error) {
 	if json := strings.TrimLeft(text, jsonSpace); json != "" && (json[0] == '[' || json[0] == '{') {
 		return ParseJSON([]byte(json))
@@ -106,8 +107,8 @@ func refuseJSON(b []byte, reason string) error {
 
 const jsonSpace = " \t\r\n"
 
-// readJSON reads a string, a list of strings or an object with facets. Only the result for that
-// form is set. For any other JSON value, the reason in the error is otherReason.
+// readJSON reads a string, a list of strings or an object with facets, and sets only the result for
+// the form that it finds. For any other JSON value, the reason in the error is otherReason.
 func readJSON(b []byte, otherReason string) (text string, list []string, part schema.Facets, err error) {
 	switch {
 	case len(b) > maxJSON:

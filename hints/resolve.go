@@ -22,7 +22,7 @@ func (h Hint) Resolve(s schema.Schema, typ string) (Target, error) {
 	return t, nil
 }
 
-func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
+func (h Hint) resolve(s schema.Schema, callerType string) (Target, error) {
 	var err error
 	switch h.form { // errors that do not depend on the type
 	case formKey:
@@ -30,7 +30,7 @@ func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
 	case formText:
 		err = checkText(s, h.value)
 	}
-	typ, typeErr := h.typeIn(view)
+	typ, typeErr := h.commonType(callerType)
 	if err := cmp.Or(err, typeErr); err != nil {
 		return Target{}, err
 	}
@@ -54,10 +54,10 @@ func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
 	return Target{}, errors.New("not a hint")
 }
 
-// typeIn returns the type that h refers to. view is the type to which the caller restricts h, or
-// "". If both h and view name a type, they must name the same one.
-func (h Hint) typeIn(view string) (typ string, err error) {
-	for _, named := range [...]string{h.Type(), h.typ, view} {
+// commonType returns the type that h refers to. callerType is the type to which the caller
+// restricts h, or "". If both h and the caller name a type, they must name the same one.
+func (h Hint) commonType(callerType string) (typ string, err error) {
+	for _, named := range [...]string{h.Type(), h.typ, callerType} {
 		switch {
 		case named == "" || named == typ:
 		case typ == "":
@@ -73,7 +73,7 @@ func (h Hint) typeIn(view string) (typ string, err error) {
 }
 
 // unpair replaces a pair with its meaning under s: a type and a UID, or a field and a value.
-func (h Hint) unpair(s schema.Schema, view string) Hint {
+func (h Hint) unpair(s schema.Schema, callerType string) Hint {
 	if h.form != formPair {
 		return h
 	}
@@ -83,7 +83,7 @@ func (h Hint) unpair(s schema.Schema, view string) Hint {
 		return UID(h.value).Of(h.field)
 	case h.field == "*":
 		return Any(h.value).Of(h.typ)
-	case h.typ == "" && view == "":
+	case h.typ == "" && callerType == "":
 		return UID(h.value).Of(h.field) // resolve refuses it, because the type does not exist
 	}
 	return Field(h.field, h.value).Of(h.typ)

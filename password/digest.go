@@ -75,10 +75,10 @@ func cutBcrypt(stored string) (mark, hash string, ok bool) {
 }
 
 // notAlnum returns a function that reports whether a character is neither an ASCII letter or digit
-// nor in others.
-func notAlnum(others string) func(rune) bool {
+// nor in extra.
+func notAlnum(extra string) func(rune) bool {
 	return func(r rune) bool {
-		return !('0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || strings.ContainsRune(others, r))
+		return !('0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || strings.ContainsRune(extra, r))
 	}
 }
 

@@ -13,8 +13,8 @@
 //
 // bcrypt reads 72 bytes and ignores the rest. A longer password is therefore refused when it is set
 // and wrong when it is verified, except by [Hasher.VerifyImported], because many other products let
-// bcrypt ignore the rest. With a pepper, a secret key that is not in the database, the limit
-// is 1024 bytes: bcrypt then receives the base64 of the password's HMAC-SHA-384.
+// bcrypt ignore the rest. A pepper is a secret key that is not in the database. With a pepper, the
+// limit is 1024 bytes: bcrypt then receives the base64 of the password's HMAC-SHA-384.
 //
 // # Supported hashes
 //

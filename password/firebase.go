@@ -72,8 +72,7 @@ func (p FirebaseScrypt) Stored(passwordHash, salt string) (string, error) {
 	return stored, nil
 }
 
-// eitherBase64 decodes both alphabets of base64. Firebase's export uses one, and its API
-// the other.
+// eitherBase64 decodes both alphabets of base64. Firebase's export uses one, and its API the other.
 func eitherBase64(text string) ([]byte, error) {
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
 	return base64.RawStdEncoding.DecodeString(text)

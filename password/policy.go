@@ -16,8 +16,8 @@ import (
 )
 
 // A Policy holds the rules for a new password. It has no rules about classes of characters. The
-// zero Policy accepts every password; all others also refuse the identifiers of the password's
-// owner.
+// zero Policy accepts every password. Every other Policy also refuses the identifiers of the
+// password's owner.
 type Policy struct {
 	Min       int  // minimum length in code points; 0 means no minimum
 	Blocklist bool // refuse the 30,000 most common passwords

@@ -57,7 +57,7 @@ func PreparedForms() []string {
 // it hashes it. The form says how: "md5-hex", "sha1-hex", "sha256-hex", "sha384-hex" or
 // "sha512-hex" replaces the password with its digest in lower-case hexadecimal, "sha256-base64",
 // "sha384-base64" or "sha512-base64" with its digest in padded base64, and "append" appends the
-// pepper, of at most 128 bytes. The other forms need no pepper.
+// pepper, of at most 128 bytes. The other forms take no pepper.
 //
 // The pepper of "append" is part of the returned text. An attacker who reads the stored text can
 // guess passwords at the cost of the hash alone, as if there were no pepper, until the first login

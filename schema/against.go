@@ -24,7 +24,7 @@ const (
 	// Builds: the program's declaration has more, and records must be migrated: for example, it
 	// adds roles, requires a field or renames one.
 	Builds
-	// Differs: the declarations contradict each other, or the program's uses a retired name.
+	// Differs: the declarations contradict each other, or the program declares a retired name.
 	Differs
 )
 
@@ -197,8 +197,8 @@ func (t Type) WithoutBuilding() Type {
 }
 
 // Additions returns the roles and rules that t has and other lacks, by the name of the field or
-// tertiary record. Entries must be migrated before queries can use them, and all programs must have
-// read the schema before entries may have several values in a field.
+// tertiary record. Queries can use these only after all entries have been migrated. Entries may
+// have several values in a field only after all programs have read the schema.
 func (t Type) Additions(other Type) map[string][]string {
 	more := map[string][]string{}
 	for name, f := range t.Fields {

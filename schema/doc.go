@@ -27,7 +27,8 @@
 //
 // Keys and rules use the canonical form of a secondary value ([Type.Canonical]): under
 // FoldCasefold, "Alice", "alice " and "ＡＬＩＣＥ" are the same value. In addresses and URLs the domain
-// has the form in which IDNA 2008 compares it. The last column shows the form of the others:
+// has the form in which IDNA 2008 compares it. The last text of each line is the canonical form of
+// the others:
 //
 //	bob@straße.de   "bob"@STRAẞE.de.   bob@xn--strae-oqa.de    bob@xn--strae-oqa.de
 //	bob@strasse.de  bo\u034fb@strasse.de                       bob@strasse.de

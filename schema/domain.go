@@ -103,8 +103,8 @@ func foldLabels(s string, mapRune func(rune) rune) string {
 	return b.String()
 }
 
-// canonicalLiteral returns the canonical form of an IP address in brackets. In an e-mail address
-// an IPv6 address begins with "IPv6:", in lower case here; in a URL it does not.
+// canonicalLiteral returns the canonical form of an IP address in brackets. It keeps the prefix
+// "IPv6:", which an IPv6 address has in an e-mail address but not in a URL, in lower case.
 func canonicalLiteral(s string) (string, bool) {
 	text, closed := strings.CutSuffix(strings.ToLower(s[1:]), "]")
 	text, tagged := strings.CutPrefix(text, "ipv6:")

@@ -83,9 +83,9 @@ func list[T ~string](names []T) string {
 	return strings.Join(shown, ", ")
 }
 
-// formRules is the version of the rules of FoldCasefold, whose canonical forms are part of keys: a
-// program cannot find records that were written under other rules. Raise it with any change to the
-// result of Canonical or to how indexes use it.
+// formRules is the version of the rules of FoldCasefold. Canonical forms are part of keys, so a
+// program cannot find records that were written under other rules. Raise the version with any
+// change to the result of Canonical or to how indexes use it.
 const (
 	formRules = "3"
 	firstForm = "1" // the version of types stored without one

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth limits the nesting of a schema file. A valid schema needs five levels.
+// maxDepth limits the nesting of a schema file. A valid schema needs six levels.
 const maxDepth = 17
 
 // A node is one JSON value. Its name is the name of an object's member or the index of an array's

@@ -14,8 +14,8 @@ const MaxFile = 1 << 20
 // Load reads and validates a schema in the form of this package or of the options.json of
 // CoffeeNode UserDB, the original of this store.
 //
-// Members that are missing in the file have their zero value, except in a password object, where
-// they have the values of DefaultPassword.
+// Members that the file does not have get their zero value or, in a password object, the value of
+// DefaultPassword.
 //
 // The options.json of the original becomes a schema of open types with FoldExact. Its secondary
 // keys become text fields. The password policy has the cost bcrypt.rounds and no rules. Load

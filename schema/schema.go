@@ -165,8 +165,8 @@ type Tertiary struct {
 	// Indexed adds an index that lists the entries with each member. Only a set can be indexed.
 	Indexed bool `json:"indexed,omitempty"`
 	// Max is the maximum number of members, at most 100,000. 0 means DefaultMax; a string has no
-	// members. A record that already holds more can be read, shrunk and deleted, but nothing can
-	// be added until it holds fewer.
+	// members. A record that already holds more can be read, shrunk and deleted, but nothing can be
+	// added until it holds fewer.
 	Max int `json:"max,omitempty"`
 }
 
@@ -217,8 +217,8 @@ var roleNames = []struct {
 	name string
 }{{RoleIndexed, "indexed"}, {RoleOrdered, "ordered"}, {RoleSecondary, "secondary"}}
 
-// Has reports whether r contains at least one of the roles in some.
-func (r Role) Has(some Role) bool { return r&some != 0 }
+// Has reports whether r contains at least one of the given roles.
+func (r Role) Has(roles Role) bool { return r&roles != 0 }
 
 // Names returns the names of the roles, sorted.
 func (r Role) Names() (names []string) {
@@ -369,10 +369,10 @@ func (t Type) withRole(role Role) []string {
 	return namesWhere(t.Fields, func(f Field) bool { return f.Role.Has(role) })
 }
 
-// namesWhere returns the sorted keys of m for whose values has returns true.
-func namesWhere[V any](m map[string]V, has func(V) bool) (names []string) {
+// namesWhere returns the keys of m whose values match, sorted.
+func namesWhere[V any](m map[string]V, match func(V) bool) (names []string) {
 	for name, v := range m {
-		if has(v) {
+		if match(v) {
 			names = append(names, name)
 		}
 	}

@@ -43,12 +43,12 @@ func (s Schema) problem() *problem {
 	return firstProblem(s.Types, maxTypes, "types", s.typeProblem).at("types")
 }
 
-// firstProblem returns a problem if declared has more than limit members, which the problem calls
-// what. Otherwise it checks their names and values, in the order of names, and returns the first
-// problem.
-func firstProblem[V any](declared map[string]V, limit int, what string, problemOf func(string, V) *problem) *problem {
+// firstProblem returns a problem if declared has more than limit members; noun names the members in
+// its text. Otherwise firstProblem checks their names and values, in the order of names, and
+// returns the first problem.
+func firstProblem[V any](declared map[string]V, limit int, noun string, problemOf func(string, V) *problem) *problem {
 	if len(declared) > limit {
-		return problemf("more than %d %s", limit, what)
+		return problemf("more than %d %s", limit, noun)
 	}
 	for _, name := range sorted(declared) {
 		if p := cmp.Or(nameProblem(name), problemOf(name, declared[name])); p != nil {
@@ -246,12 +246,12 @@ func nameProblem(name string) *problem {
 	return nil
 }
 
-// choice returns a problem unless name is empty or one of known.
-func choice[T ~string](name T, what string, known []T) *problem {
-	if name == "" || slices.Contains(known, name) {
+// choice returns a problem unless name is empty or one of the allowed names.
+func choice[T ~string](name T, what string, allowed []T) *problem {
+	if name == "" || slices.Contains(allowed, name) {
 		return nil
 	}
-	return problemf("unknown %s %s; want one of %s", what, quoteIfUnclear(string(name)), list(known))
+	return problemf("unknown %s %s; want one of %s", what, quoteIfUnclear(string(name)), list(allowed))
 }
 
 // isText reports whether codec c stores texts unchanged.

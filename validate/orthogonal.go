@@ -101,7 +101,7 @@ const spaces = `\A[^ ]+(?: [^ ]+)*\z`
 
 // canonical reports whether a canonical value may contain c. If Canonical changes a text of one
 // character, it changes this character in every text. The space is the exception: Canonical removes
-// it from a text of one character, but not between others.
+// it from a text of one character, but not between other characters.
 func (r *Rules) canonical(c rune) bool {
 	s := string(c)
 	return c == ' ' || r.typ.Canonical(s) == s

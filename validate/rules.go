@@ -134,9 +134,9 @@ func (r *rule) checkVisible(text string) error {
 	return nil
 }
 
-// checkWire checks that v can be read back from the database unchanged, and under FoldExact, the
-// fold of the original, also by JavaScript. A text field, or a field without a rule, accepts the
-// wire form of any value.
+// checkWire checks that v can be read back from the database unchanged. If exact is set, JavaScript
+// must also be able to do that, because FoldExact is the fold of the original. A text field, or a
+// field without a rule, accepts the wire form of any value.
 func (r *rule) checkWire(field string, v schema.Value, exact bool) error {
 	wire := v.Wire()
 	switch {

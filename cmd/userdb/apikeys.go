@@ -189,8 +189,8 @@ func revokeAPIKeyCommand(s *session) *cobra.Command {
 Entries, sessions, tokens and invitations that were made with the key stay. If somebody else may have
 used it, 'userdb events --kind session_start --kind issue' shows which sessions and tokens were made
 'by key:NAME', unless the service ran with --history=false. 'userdb session end HINT --all' ends the
-sessions of an account; 'userdb passwd' and 'userdb disable' also end its tokens. An
-invitation is valid until it is used or expires, at most 30 days.`,
+sessions of an account; 'userdb passwd' and 'userdb disable' also end its tokens. An invitation is
+valid until it is used or expires, at most 30 days.`,
 		Example: `  userdb apikey create webshop --scope read > key.txt
   userdb apikey revoke webshop`,
 		RunE: s.withAPIKeys(func(ctx context.Context, keys *admin.Keys, words []string) error {

@@ -101,7 +101,7 @@ func (c *checkSummary) nothingThere() bool {
 	return c.missing != nil && c.Errors+c.Problems+c.Repaired == 1
 }
 
-// failure returns an error if the check left errors. It says what to do next.
+// failure returns an error, which says what to do next, if the check left errors.
 func (c *checkSummary) failure(repair bool) error {
 	next := "--repair repairs what needs no decision"
 	switch {
@@ -167,13 +167,13 @@ func (c *checkSummary) check(ctx context.Context, s *session, words []string, o 
 // prefixes the keys in problems with the namespace of these entries.
 func checkReserved(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[check.Problem, error] {
 	return func(yield func(check.Problem, error) bool) {
-		inside, err := admin.Open(db)
+		reserved, err := admin.Open(db)
 		if err != nil {
 			yield(check.Problem{}, err)
 			return
 		}
 		o.Keep = nil // --keep names keys of accounts
-		for p, err := range check.Run(ctx, inside, o) {
+		for p, err := range check.Run(ctx, reserved, o) {
 			if err == nil {
 				p.Key = view.Reserved.String() + p.Key
 			}

@@ -81,7 +81,7 @@ func newRoot(s *session) *cobra.Command {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
-		switch c.Name() { // cobra's own
+		switch c.Name() { // the commands that cobra adds
 		case "help":
 			c.Use, c.Short, c.Long = "help [COMMAND]", "Show the help of a command", ""
 		case "completion":
@@ -166,8 +166,8 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	})
 }
 
-// parseDuration parses a duration as [time.ParseDuration] does, optionally after a number of days
-// of 24 hours: 90s, 15m, 2d, 1d12h. It may not be negative.
+// parseDuration parses a duration such as 90s, 15m, 2d or 1d12h. A day has 24 hours; the rest is as
+// in [time.ParseDuration], but not negative.
 func parseDuration(text string) (time.Duration, error) {
 	days, rest := "0", text
 	if before, after, has := strings.Cut(text, "d"); has {
@@ -181,16 +181,16 @@ func parseDuration(text string) (time.Duration, error) {
 	return time.Duration(n)*24*time.Hour + d, nil
 }
 
-// choiceFlag declares a flag whose value is one of words.
-func choiceFlag(c *cobra.Command, to *string, name, usage string, words ...string) {
+// choiceFlag declares a flag whose value is one of the choices.
+func choiceFlag(c *cobra.Command, to *string, name, usage string, choices ...string) {
 	c.Flags().Func(name, usage, func(word string) error {
-		if *to = word; !slices.Contains(words, word) {
-			return errors.New("want one of " + strings.Join(words, ", "))
+		if *to = word; !slices.Contains(choices, word) {
+			return errors.New("want one of " + strings.Join(choices, ", "))
 		}
 		return nil
 	})
 	// This fails only for a flag that is not declared.
-	c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // disabledFlag declares --disabled. Without the flag, *to stays nil.
@@ -283,7 +283,7 @@ func helpOf(c *cobra.Command) string {
 }
 
 // parse parses a command line and stores the flags, and the function to execute, in s. It sets
-// s.JSON even if it returns an error, because that decides how the error is printed.
+// s.JSON even if it returns an error, because s.JSON decides how the error is printed.
 func (s *session) parse(args []string) error {
 	root := newRoot(s)
 	if len(args) == 0 {
@@ -327,7 +327,7 @@ func rewordError(err error) error {
 			reason = errors.New("not a number, or out of range")
 		}
 		flag := "--" + bad.GetFlag().Name
-		if bad.GetFlag().NoOptDefVal == "" { // the text after another flag may be a password
+		if bad.GetFlag().NoOptDefVal == "" { // the text given to a boolean flag may be a password
 			flag += " " + printable(bad.GetValue())
 		}
 		return fmt.Errorf("%s: %w", flag, reason)
@@ -349,7 +349,7 @@ type line struct {
 	c           *cobra.Command // the command that the first words name
 	flags       []string       // each with its value after =
 	words       []string       // the words after the command
-	literalDash bool           // some words follow --, so that - does not mean standard input
+	literalDash bool           // some words follow --, so - does not mean standard input
 	err         error
 }
 

@@ -144,7 +144,7 @@ func TestInvalidUTF8(t *testing.T) {
 	} {
 		got := runCommand(nil, "", strings.Fields(tt.args)...)
 		if tt.want != "" && got.out != tt.want {
-			t.Errorf("%q prints %q, %q; want %q", tt.args, got.out, got.err, tt.want)
+			t.Errorf("%q prints %q and the error %q; want %q", tt.args, got.out, got.err, tt.want)
 		}
 	}
 	if got := runCommand(nil, "", "get", "uid=\xfe"); got.code != 3 || got.err != `userdb: "uid=\xfe": not found`+"\n" {

@@ -24,13 +24,13 @@ type csvLines struct {
 	started bool            // the header is printed
 	records []string        // tertiary records, which CSV leaves out
 	extra   int             // entries with a facet that no column shows
-	split   map[string]rune // the characters between the values of fields
+	split   map[string]rune // by field: the character between its values in a cell
 	further int             // entries with values that no column shows
 	unsafe  int             // cells that a spreadsheet may take for a formula
 }
 
 // newCSV returns a listing with the given fields. If fields is nil, it has all declared fields and
-// a column ~disabled. A field in split has all its values in its cells.
+// a column ~disabled. The cells of a field in split hold all its values.
 func newCSV(out *output, err io.Writer, t schema.Type, fields []string, split map[string]rune) *csvLines {
 	l := &csvLines{out: out, live: out.live, err: err, fields: fields, all: fields == nil, split: split}
 	if l.all {

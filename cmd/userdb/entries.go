@@ -289,7 +289,7 @@ func (s *session) checkUnset(e userdb.Entry, name string) error {
 	switch {
 	case has && (isLost || !strings.HasPrefix(name, "~")):
 		return nil
-	case isLost: // if it is absent, it is ignored like a facet
+	case isLost: // like a declared facet, it may be absent
 		field, _, _ = strings.Cut(field, ":")
 	case has:
 		return usagef("%s belongs to the store and cannot be unset", printable(name))

@@ -128,7 +128,7 @@ func adviceOn(err error) string {
 func exitStatus(err error) int {
 	code := userdb.CodeOf(err)
 	if code == userdb.CodeCorrupt && errors.Is(err, errDamage) {
-		return 7 // check succeeded, and this is what it found
+		return 7 // the check was completed, and found damage
 	}
 	return code.ExitStatus()
 }
@@ -213,8 +213,8 @@ func joinedErrors(err error) []error {
 	return joined.Unwrap()
 }
 
-// contextError returns the error to report after a function returned err because its ctx had ended.
-// The ctx ends when the time is up or the command is interrupted.
+// contextError returns the error to report if a function returned err and its ctx has ended: the
+// time limit has passed, or the command was interrupted.
 func contextError(ctx context.Context, limit time.Duration, err error) error {
 	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
 	unknown := errors.Is(err, userdb.ErrOutcomeUnknown)

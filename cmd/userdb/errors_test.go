@@ -82,7 +82,7 @@ func TestRefusalAdvice(t *testing.T) {
 		"no Sentinel answers: ERR unknown command 'sentinel'":   "is it Redis, or a Sentinel, as the store's URL says?",
 	} {
 		if got := message(fmt.Errorf("%w: %s", userdb.ErrUnavailable, text)); !strings.Contains(got, want) {
-			t.Errorf("%s: %s, want %q", text, got, want)
+			t.Errorf("the message for %s is %q, want it to contain %q", text, got, want)
 		}
 	}
 }

@@ -89,7 +89,7 @@ asking: somebody who has learnt the password would ask for just this.`,
 		RunE: s.runOn(func(ctx context.Context, p subject, ids []string) error {
 			e, err := p.typ.Find(ctx, p.hint)
 			if err != nil {
-				return suggestKey(ctx, p, err)
+				return err
 			}
 			if !s.yes {
 				return usagef("would remove second factors of %s: add --yes", printable(e.Key().String()))

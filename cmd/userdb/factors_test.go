@@ -147,8 +147,8 @@ func TestOperatorFactors(t *testing.T) {
 }
 
 // TestFactorKeysMissing checks that a service does not start, and makes no new key, if the key that
-// encrypted the second factors of its store is missing, and that it does both once the factors
-// are removed with the command that its error names.
+// encrypted the second factors of its store is missing, and that it does both once the factors are
+// removed with the command that its error names.
 func TestFactorKeysMissing(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)

@@ -18,10 +18,10 @@ func compactCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "compact",
 		Short: "Rewrite the file of a store without deleted records",
-		Long: `Rewrite the file of an embedded store without deleted records. Until then, it
-still holds deleted and replaced records. FILE.old, which an older version
-wrote, is also removed: it holds accounts that have been deleted since.
-Others may use the store meanwhile, through 'userdb serve'.
+		Long: `Rewrite the file of an embedded store, which keeps deleted and replaced records
+until this command removes them. FILE.old, which an older version wrote, is also
+removed: it holds accounts that have been deleted since. Others may use the store
+meanwhile, through 'userdb serve'.
 
 Copies of the file, and the free blocks of the disk, may still hold deleted
 accounts.`,

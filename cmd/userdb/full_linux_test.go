@@ -24,7 +24,7 @@ func TestFullDisk(t *testing.T) {
 	path := filepath.Join(dir, "users.db")
 	t.Setenv("USERDB_STORE", "file:"+path)
 	if got := runCommand(nil, "", "create", "user", "uid=u", "name=N", "--no-password"); got.code != 0 {
-		t.Fatal(got.err)
+		t.Fatalf("create: %+v, want exit 0", got)
 	}
 	filler, err := os.Create(filepath.Join(dir, "filler"))
 	if err != nil {

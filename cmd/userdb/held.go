@@ -71,8 +71,8 @@ meant for the former one. Exits 3 if the value is not held. --type selects the t
 	}
 }
 
-// notHeld returns an error that names the value word in place of ErrNotFound, and any other error
-// as it is.
+// notHeld replaces ErrNotFound with an error which says that word, a FIELD=VALUE, is not held. It
+// returns any other error as it is.
 func notHeld(word string, err error) error {
 	if errors.Is(err, userdb.ErrNotFound) {
 		return coded.New(userdb.CodeNotFound, printable(word)+" is not held")

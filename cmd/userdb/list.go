@@ -30,10 +30,10 @@ func listCommand(s *session) *cobra.Command {
 		Long: `List entries of a type. Without --order they come in the order in which they are found. With --order
 they are sorted by the values of an ordered field, compared as the schema says. Entries without a
 value come first, or are left out if there are bounds. The key of an entry that may not log in is
-followed by the word disabled. On a terminal the list is a table as wide as the terminal, in which … marks text that
-is cut. Elsewhere it has one line per entry. All values of a field are shown, in their order; CSV
-shows only the first, unless --split names the field. Without TYPE it lists the only type or, if
-there are several, user.`,
+followed by the word disabled. On a terminal the list is a table as wide as the terminal, in which …
+marks text that is cut. Elsewhere it has one line per entry. All values of a field are shown, in
+their order; CSV shows only the first, unless --split names the field. Without TYPE it lists the only
+type or, if there are several, user.`,
 		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
   userdb list user --limit 2 --fields name,email
@@ -301,9 +301,9 @@ func countCommand(s *session) *cobra.Command {
 		Short: "Count entries of a type",
 		Long: `Count entries of a type. A count is immediate if an index has it: entries with one value of an
 indexed field, with one tag or, except on a cluster, all entries of a type with an ordered field.
-Any other count needs a SCAN, which may take long on a large server but does not block it. Without conditions, entries are counted by
-their keys, damaged ones included; with conditions, they are read. Without TYPE it counts the only
-type or, if there are several, user.`,
+Any other count needs a SCAN, which may take long on a large server but does not block it. Without
+conditions, entries are counted by their keys, damaged ones included; with conditions, they are read.
+Without TYPE it counts the only type or, if there are several, user.`,
 		Example: `  userdb count user
   userdb count user --tag admin`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

@@ -56,7 +56,7 @@ func TestPages(t *testing.T) {
 		for _, line := range lines {
 			var e struct{ UID string }
 			if err := json.Unmarshal([]byte(line), &e); err != nil || got.code != 0 {
-				t.Fatalf("exit %d, %s; %s: %v", got.code, got.err, line, err)
+				t.Fatalf("list: exit %d, %s, %v for the line %s; want exit 0 and entries as JSON", got.code, got.err, err, line)
 			}
 			seen[e.UID] = true
 		}
@@ -92,6 +92,6 @@ func TestGetWithDamagedTags(t *testing.T) {
 	}
 	got := runCommand(nil, "", "get", "u1", "--json")
 	if !strings.Contains(got.out, `"name":"Alice"`) || !strings.Contains(got.err, "tags") || got.code != userdb.CodeCorrupt.ExitStatus() {
-		t.Errorf("%+v, want the entry, an error and exit code %d", got, userdb.CodeCorrupt.ExitStatus())
+		t.Errorf("get: %+v, want the entry, an error and exit code %d", got, userdb.CodeCorrupt.ExitStatus())
 	}
 }

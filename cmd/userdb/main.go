@@ -458,11 +458,11 @@ func (s *session) subjects(ctx context.Context, texts []string) ([]subject, erro
 }
 
 // resolveWords turns bare words that are not the UID of any entry into hints for a value of any
-// secondary field. indexes holds the positions, in all, of the bare words of one type.
-func resolveWords(ctx context.Context, all []subject, indexes []int) error {
-	typ, hs := all[indexes[0]].typ, make([]hints.Hint, len(indexes))
+// secondary field. indexes holds the positions, in subjects, of the bare words of one type.
+func resolveWords(ctx context.Context, subjects []subject, indexes []int) error {
+	typ, hs := subjects[indexes[0]].typ, make([]hints.Hint, len(indexes))
 	for i, at := range indexes {
-		hs[i] = all[at].hint
+		hs[i] = subjects[at].hint
 	}
 	i := 0
 	for _, err := range typ.FindAll(ctx, hs...) {
@@ -470,7 +470,7 @@ func resolveWords(ctx context.Context, all []subject, indexes []int) error {
 			return err
 		}
 		if word, _ := hs[i].Word(); errors.Is(err, userdb.ErrNotFound) {
-			all[indexes[i]].hint = hints.Any(word).Of(typ.Name())
+			subjects[indexes[i]].hint = hints.Any(word).Of(typ.Name())
 		}
 		i++
 	}
@@ -538,7 +538,7 @@ func withHint(hint string, err error) error {
 	return fmt.Errorf("%s: %w", printable(hint), err)
 }
 
-// aboutEntry reports whether an error is about a single entry, so that others may be fine.
+// aboutEntry reports whether an error is about a single entry, so that other entries may be fine.
 func aboutEntry(err error) bool {
 	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, userdb.ErrCorrupt)
 }

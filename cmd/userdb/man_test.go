@@ -15,7 +15,8 @@ import (
 // does not depend on the library that formats them.
 var man = flag.String("man", "", "write man pages into this folder")
 
-// TestManPages writes a page for every command.
+// TestManPages writes a page for every command, and checks that it has the name of the command and
+// a synopsis.
 func TestManPages(t *testing.T) {
 	dir := *man
 	if dir == "" {

@@ -220,12 +220,12 @@ func enrolOperatorCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "enrol NAME",
 		Short: "Make a link with which an operator adds an app or a passkey",
-		Long: `Print a link with which an operator who has no second factor adds an authenticator app or a passkey. It
-is valid for an hour, works once, and needs the operator's password. With 'userdb serve --operators-factor' it is
-the only way to add the first one.
+		Long: `Print a link with which an operator who has no second factor adds an authenticator app or a passkey.
+The link is valid for an hour, works once, and needs the operator's password. With 'userdb serve
+--operators-factor' it is the only way to add the first factor.
 
-In a store that an earlier version made, this first allows second factors for all operators. Then
-processes of earlier versions can no longer change operators, so replace all of them before.`,
+In a store that an earlier version made, this command first allows second factors for all operators.
+Processes of earlier versions can then no longer change operators, so replace these processes first.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator enrol olga --url https://console.example.com/console`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -358,8 +358,8 @@ func (s *session) endLinksOf(ctx context.Context, operator string, end bool) err
 	return errors.Join(failed...)
 }
 
-// onOperator calls do with the operator called name. Unless kind is "", it then prints the word
-// done and the name, and records an event of that kind.
+// onOperator calls do with the operator called name. Unless kind is "", it then prints done and the
+// name, as in "disabled olga", and records an event of that kind.
 func (s *session) onOperator(ctx context.Context, name, done string, kind userdb.EventKind, do func(*userdb.Type, userdb.Entry) error) error {
 	operators, err := s.operators(ctx)
 	if err != nil {

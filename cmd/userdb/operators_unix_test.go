@@ -25,8 +25,9 @@ import (
 
 var setupLink = regexp.MustCompile(`^first operator: http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{35})\n$`)
 
-// TestSetupLink checks that each process prints, before it is ready, the addresses of accounts and
-// console and, as long as there is no operator, a set-up link. Each is on its own line.
+// TestSetupLink checks that each process prints, before it is ready, where the accounts and the
+// console are and, as long as there is no operator, a set-up link. Each is on its own line. A link
+// works at every process until an operator is added, and its token is not in the log.
 func TestSetupLink(t *testing.T) {
 	store := redistest.Start(t).URL()
 	begin := func() (s *serviceProcess, link []string) {
@@ -323,8 +324,7 @@ func TestPasswordEndsJobs(t *testing.T) {
 // recorded.
 func TestUnrecorded(t *testing.T) {
 	server := redistest.Start(t)
-	admin := server.Client()
-	if err := admin.Do(t.Context(), "acl", "setuser", "noevents", "on", ">secret", "~*", "+@all", "-xadd").Err(); err != nil {
+	if err := server.Client().Do(t.Context(), "acl", "setuser", "noevents", "on", ">secret", "~*", "+@all", "-xadd").Err(); err != nil {
 		t.Fatal(err)
 	}
 	store := strings.Replace(server.URL(), "redis://", "redis://noevents:secret@", 1)

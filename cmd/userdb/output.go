@@ -129,8 +129,8 @@ func (s *session) printRecorded(ctx context.Context, v any, text, done string, k
 	return cmp.Or(err, s.recordEvent(ctx, done, kind, about))
 }
 
-// recordEvent records an event. If it cannot, its error begins with the text done, which says what
-// was done.
+// recordEvent records an event. If it cannot, its error begins with the text in done, which says
+// what was done nevertheless.
 func (s *session) recordEvent(ctx context.Context, done string, kind userdb.EventKind, about string) error {
 	if err := admin.RecordEvent(ctx, s.db, kind, about); err != nil {
 		return fmt.Errorf("%s, but %w: %w", done, errUnrecorded, err)

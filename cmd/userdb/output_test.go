@@ -177,17 +177,17 @@ func TestOutput(t *testing.T) {
 	full := errors.New("full")
 	o := &output{w: bufio.NewWriter(&brokenWriter{3, full}), live: true}
 	if err := o.print(nil, "ab"); err != nil {
-		t.Errorf("print of the first line: %v", err)
+		t.Errorf("print of the first line: got the error %v, want none", err)
 	}
 	if err := o.print(nil, "cd"); !errors.Is(err, full) || err.Error() != "writing the output: full" || brokenPipe(err) {
-		t.Errorf("print of the second line: %v, want writing the output: full", err)
+		t.Errorf("print of the second line: got the error %v, want writing the output: full", err)
 	}
 	o = &output{w: bufio.NewWriter(&brokenWriter{0, syscall.EPIPE}), json: true}
 	if err := o.print("x", ""); err != nil {
-		t.Errorf("print of a buffered line: %v", err)
+		t.Errorf("print of a buffered line: got the error %v, want none", err)
 	}
 	if err := o.flush(); !brokenPipe(err) {
-		t.Errorf("flush to a closed pipe: %v, want a broken pipe", err)
+		t.Errorf("flush to a closed pipe: got the error %v, want a broken pipe", err)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestNothingDrivesATerminal(t *testing.T) {
 		}
 		if got := printable(text); got != text {
 			if back, err := strconv.Unquote(got); err != nil || back != text {
-				t.Errorf("printable(%q) = %s, which is %q, %v", text, got, back, err)
+				t.Errorf("printable(%q) = %s, which unquotes to %q, %v; want the text", text, got, back, err)
 			}
 		}
 		line, err := strictjson.Marshal([]string{text})
@@ -266,7 +266,7 @@ func TestNothingDrivesATerminal(t *testing.T) {
 		}
 		var back []string
 		if err := json.Unmarshal(line, &back); err != nil || back[0] != strings.ToValidUTF8(text, "\ufffd") && utf8.ValidString(text) {
-			t.Errorf("JSON of %q is read as %q, %v", text, back, err)
+			t.Errorf("JSON of %q is read as %q, %v; want the text", text, back, err)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestJSONLine(t *testing.T) {
 	} {
 		got, err := strictjson.Marshal(tt.v)
 		if err != nil || string(got) != tt.want+"\n" {
-			t.Errorf("JSON of (%q) = %s, %v; want %s", tt.v, got, err, tt.want)
+			t.Errorf("JSON of %q = %s, %v; want %s", tt.v, got, err, tt.want)
 		}
 	}
 }

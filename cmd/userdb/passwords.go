@@ -132,7 +132,7 @@ func (l *login) finish(ctx context.Context, t *userdb.Type, e userdb.Entry, err 
 }
 
 // ignoreMissingPassword removes errors about the password from err, because nobody has typed it
-// yet. It returns nil if there are no others.
+// yet. It returns nil if there are no other errors.
 func ignoreMissingPassword(err error) error {
 	var rest []error
 	for _, part := range joinedErrors(err) {
@@ -221,7 +221,7 @@ func enableCommand(s *session) *cobra.Command {
 }
 
 // runOnKey returns a RunE function that finds the entry of a hint, calls do with its key as the
-// hint, and prints the word done and the key.
+// hint, and prints done and the key, as in "deleted user/uid:u1".
 func (s *session) runOnKey(done string, do func(context.Context, subject) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.runOn(func(ctx context.Context, p subject, _ []string) error {
 		e, err := p.typ.Find(ctx, p.hint)

@@ -147,7 +147,7 @@ var hostile = []string{
 	"user/uid:a1/--help", "*=--help", "uid=-h", `["*","--help"]`, "@file", "$HOME", "${HOME}", "`id`", "$(id)", "%h", "\\-h",
 }
 
-// sampled returns all words, or with -short every fifth.
+// sampled returns all words or, with -short, every fifth of them.
 func sampled(words []string) (some []string) {
 	if !testing.Short() {
 		return words
@@ -198,7 +198,7 @@ var scripts = []struct{ line, stdin string }{
 func TestNoWordGrants(t *testing.T) {
 	useFile(t)
 	if got := runCommand(nil, good, "create", "user", "uid=b1", "name=Bob", "--password-stdin"); got.code != 0 {
-		t.Fatal(got.err)
+		t.Fatalf("create: %+v, want exit 0", got)
 	}
 	for _, script := range scripts {
 		for _, x := range sampled(hostile) {
@@ -216,7 +216,7 @@ func TestNoWordGrants(t *testing.T) {
 	}
 	// Setting the password also resets the counted failures, so that Bob can log in.
 	if got := runCommand(nil, good, "passwd", "uid=b1", "--password-stdin"); got.code != 0 {
-		t.Fatal(got.err)
+		t.Fatalf("passwd: %+v, want exit 0", got)
 	}
 	if got := runCommand(nil, good, "login", "Bob", "--password-stdin"); got.code != 0 {
 		t.Errorf("Bob's password has changed: login exits %d: %s", got.code, got.err)
@@ -261,7 +261,7 @@ func TestHelpWithoutFlag(t *testing.T) {
 func TestIdentifierStdin(t *testing.T) {
 	useFile(t)
 	if got := runCommand(nil, good, "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
-		t.Fatal(got.err)
+		t.Fatalf("create: %+v, want exit 0", got)
 	}
 	for _, tt := range []struct {
 		stdin string

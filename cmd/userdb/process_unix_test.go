@@ -126,7 +126,7 @@ func TestNohup(t *testing.T) {
 	}
 	in.Close()
 	if err := cmd.Wait(); err != nil || errs.Len() != 0 {
-		t.Errorf("%v, %q; want neither error nor message", err, errs)
+		t.Errorf("after its input ended: %v, %q; want neither error nor message", err, errs)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestTimeout(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd, errs := newProcess(t, tt.store, "list", "user", "--timeout", "300ms")
 			if err := cmd.Run(); exitCode(err) != 6 || !strings.Contains(errs.String(), tt.want) || strings.Count(errs.String(), "\n") != 1 {
-				t.Errorf("exit %d, %q; want 6, %q", exitCode(err), errs.String(), tt.want)
+				t.Errorf("list: exit %d, %q; want exit 6 and %q", exitCode(err), errs.String(), tt.want)
 			}
 		})
 	}
@@ -198,7 +198,7 @@ func TestWaitingForFile(t *testing.T) {
 		}
 	}
 	if got := runCommand(nil, "", "list", "--store", "file:"+path, "--timeout", "500ms", "--json"); got.code != 6 || strings.Contains(got.err, "waiting") {
-		t.Errorf("%+v, want exit code 6 and only the error", got)
+		t.Errorf("with --json: %+v, want exit code 6 and only the error", got)
 	}
 	if got := runCommand(nil, "", "list", "--store", "redis://192.0.2.1", "--timeout", "500ms"); got.code != 6 || strings.Contains(got.err, "waiting for") {
 		t.Errorf("a server that does not answer: %+v, want exit code 6 and only the error", got)
@@ -215,7 +215,7 @@ func TestClosedOutput(t *testing.T) {
 	t.Setenv("USERDB_STORE", store)
 	for i := range 3 {
 		if got := runCommand(nil, "", "create", "user", "uid=u"+strconv.Itoa(i), "name=N"+strconv.Itoa(i), "--no-password"); got.code != 0 {
-			t.Fatal(got.err)
+			t.Fatalf("create: %+v, want exit 0", got)
 		}
 	}
 	for _, args := range []string{"list user", "walk *", "keys *", "dump", "get u1", "count user", "schema show", "--help", "check"} {
@@ -273,6 +273,6 @@ func TestFullOutput(t *testing.T) {
 	cmd, errs := newProcess(t, "memory:", "count", "user")
 	cmd.Stdout = full
 	if err := cmd.Run(); exitCode(err) != 1 || !strings.HasPrefix(errs.String(), "userdb: writing the output: ") {
-		t.Errorf("exit %d, %q; want 1", exitCode(err), errs.String())
+		t.Errorf("count into a full output: exit %d, %q; want exit 1 and that the output was not written", exitCode(err), errs.String())
 	}
 }

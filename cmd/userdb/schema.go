@@ -262,14 +262,14 @@ func mayAct(o admin.Owned) bool {
 	return o.Thing == "API key" || o.Thing == "operator" || o.Thing == "job"
 }
 
-// addOwned adds the numbers of more to those of all.
-func addOwned(all, more []admin.Owned) []admin.Owned {
-	for _, o := range more {
-		if i := slices.IndexFunc(all, func(a admin.Owned) bool { return a.Thing == o.Thing }); i >= 0 {
-			all[i].N += o.N
+// addOwned adds the numbers in found to the totals, and returns the totals.
+func addOwned(totals, found []admin.Owned) []admin.Owned {
+	for _, o := range found {
+		if i := slices.IndexFunc(totals, func(a admin.Owned) bool { return a.Thing == o.Thing }); i >= 0 {
+			totals[i].N += o.N
 		} else {
-			all = append(all, o)
+			totals = append(totals, o)
 		}
 	}
-	return all
+	return totals
 }

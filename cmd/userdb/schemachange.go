@@ -213,9 +213,8 @@ func (s *session) noteOverlaps(t schema.Type, field string) error {
 	return nil
 }
 
-// withField returns a schema that has only the type typ of old. It adds the field called name to
-// that type, as declared says. If the field exists, it only adds the roles and the hold to the
-// field.
+// withField returns a schema that has only the type typ of old, with the field called name added to
+// it. If the type already has the field, withField adds only the roles and the hold to the field.
 func withField(old schema.Schema, typ, name string, declared schema.Field, roles schema.Role) (schema.Schema, error) {
 	t, has := old.Types[typ]
 	if !has {
@@ -262,7 +261,7 @@ values of a field that is removed or no longer an identifier become ~lost:FIELD.
 If the schema only adds to the stored one, other programs go on. They maintain new fields and
 indexes at once, and queries can use them when all entries are done. Otherwise nobody else can write
 entries of the changed types until the change is done, even while it is interrupted; reads go on as
-before; --plan says which of the two it is, and the second needs --yes. The change may be stopped:
+before. --plan marks such a change with STOPS WRITERS, and it needs --yes. A change may be stopped:
 the same command continues it, also without --schema. On a cluster it first waits 15 s for other
 programs to notice.
 

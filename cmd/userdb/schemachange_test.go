@@ -15,8 +15,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestStoppedWriters interrupts a change that stops other writers. A warning must say that they
-// still cannot write.
+// TestStoppedWriters makes a change that stops other writers. If the change is interrupted, a
+// warning must say that they still cannot write; if it finishes, there must be no warning.
 func TestStoppedWriters(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -88,7 +88,7 @@ func TestNamespaceDropWaits(t *testing.T) {
 	}
 	code := run([]string{"namespace", "drop", "acme", "--yes"}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs, sleep: late})
 	if code != 0 || waited != admin.RevocationTime || !strings.Contains(errs.String(), "waiting 55s") {
-		t.Errorf("exit code %d after waiting %s: %s; want 0 after %s", code, waited, errs.String(), admin.RevocationTime)
+		t.Errorf("namespace drop: exit code %d after waiting %s: %s; want 0 after %s", code, waited, errs.String(), admin.RevocationTime)
 	}
 	if got := runCommand(nil, "", "list", "user", "--namespace", "acme"); got.out != "" {
 		t.Errorf("the namespace has %s, want no entries", got.out)

@@ -74,7 +74,7 @@ first one and is valid for an hour. 'userdb operator add' creates one at any tim
 	c.Flags().StringVar(&v.cert, "tls-cert", "", "`FILE` with the certificate and its chain")
 	c.Flags().StringVar(&v.key, "tls-key", "", "`FILE` with the key of the certificate")
 	c.Flags().BoolVar(&v.behindProxy, "behind-proxy", false, "a proxy provides TLS: listen without it, even beyond this machine")
-	c.Flags().Func("proxy", "trust X-Forwarded-For from proxies in `CIDR`; may be repeated;\ngateway means this network's gateway, as for a published container port", func(text string) error {
+	c.Flags().Func("proxy", "trust X-Forwarded-For from proxies in `CIDR`; may be repeated;\ngateway means the gateway of this machine's network, from which requests to\na published port of a container come", func(text string) error {
 		prefix, err := parseProxy(text)
 		v.proxies = append(v.proxies, prefix)
 		return err

@@ -133,7 +133,7 @@ func TestServeEndsUnderLoad(t *testing.T) {
 			t.Errorf("import: %s, want 200 and one created entry", got)
 		}
 		if got := exitCode(s.cmd.Wait()); got != 0 {
-			t.Errorf("exit code %d, want 0", got)
+			t.Errorf("after SIGTERM: exit code %d, want 0", got)
 		}
 		if got := s.run("count", "user"); got != fmt.Sprint(answered.Load()+1) {
 			t.Errorf("there are %s entries, want %d: one for each answered create, and the imported one", got, answered.Load()+1)
@@ -186,7 +186,7 @@ func TestServeKilledInImport(t *testing.T) {
 		}
 		s.run("check")
 		if got := s.stop(syscall.SIGTERM); got != 0 {
-			t.Errorf("exit code %d, want 0", got)
+			t.Errorf("after SIGTERM: exit code %d, want 0", got)
 		}
 	})
 }
@@ -236,12 +236,12 @@ func TestServeStoreAway(t *testing.T) {
 	}
 	s.run("check")
 	if got := s.stop(syscall.SIGTERM); got != 0 {
-		t.Errorf("exit code %d, want 0", got)
+		t.Errorf("after SIGTERM: exit code %d, want 0", got)
 	}
 }
 
-// TestServeLogBlocked checks that requests are answered, and that the service can be stopped,
-// while its log goes into a pipe that nobody reads or that is closed.
+// TestServeLogBlocked checks that requests are answered, and that the service can be stopped, while
+// its log goes into a pipe that nobody reads or that is closed.
 func TestServeLogBlocked(t *testing.T) {
 	for _, name := range []string{"full pipe", "closed pipe"} {
 		t.Run(name, func(t *testing.T) {
@@ -274,15 +274,16 @@ func TestServeLogBlocked(t *testing.T) {
 				}
 			}
 			if got := s.stop(syscall.SIGTERM); got != 0 {
-				t.Errorf("exit code %d, want 0", got)
+				t.Errorf("after SIGTERM: exit code %d, want 0", got)
 			}
 		})
 	}
 }
 
 // followCreates reads the stream of create events after a position, until the stream breaks off or
-// heard has want UIDs. It counts the events of each UID in heard and returns the last position.
-func (s *serviceProcess) followCreates(key, after string, heard map[string]int, want int) string {
+// counts has the given number of UIDs. It counts the events of each UID, and returns the last
+// position.
+func (s *serviceProcess) followCreates(key, after string, counts map[string]int, uids int) string {
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/v1/events?kind=create", nil)
 	if err != nil {
 		return after
@@ -296,7 +297,7 @@ func (s *serviceProcess) followCreates(key, after string, heard map[string]int, 
 	}
 	defer res.Body.Close()
 	id, uid := after, ""
-	for in := bufio.NewScanner(res.Body); len(heard) < want && in.Scan(); {
+	for in := bufio.NewScanner(res.Body); len(counts) < uids && in.Scan(); {
 		line := in.Text()
 		if text, ok := strings.CutPrefix(line, "id: "); ok {
 			id = text
@@ -311,7 +312,7 @@ func (s *serviceProcess) followCreates(key, after string, heard map[string]int, 
 		}
 		// The event is complete. A client that used its ID earlier would miss an incomplete event.
 		if after = id; uid != "" {
-			heard[uid]++
+			counts[uid]++
 			uid = ""
 		}
 	}
@@ -331,11 +332,11 @@ func TestServeKilledInStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		heard, done := map[string]int{}, make(chan bool)
+		counts, done := map[string]int{}, make(chan bool)
 		go func() {
 			defer close(done)
-			for after := fmt.Sprint(page["next"]); len(heard) < creates && t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
-				after = now.Load().followCreates(key, after, heard, creates)
+			for after := fmt.Sprint(page["next"]); len(counts) < creates && t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
+				after = now.Load().followCreates(key, after, counts, creates)
 			}
 		}()
 		for i := range creates {
@@ -351,7 +352,7 @@ func TestServeKilledInStream(t *testing.T) {
 			}
 		}
 		<-done
-		for uid, times := range heard {
+		for uid, times := range counts {
 			if times != 1 {
 				t.Errorf("the event of %s was received %d times, want once", uid, times)
 			}

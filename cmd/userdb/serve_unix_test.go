@@ -86,7 +86,7 @@ func (s *serviceProcess) run(args ...string) string {
 	cmd, errs := newProcess(s.t, s.store, args...)
 	out, err := cmd.Output()
 	if err != nil {
-		s.t.Fatalf("%v: %v %s", args, err, errs)
+		s.t.Fatalf("userdb %q: %v, want exit 0: %s", args, err, errs)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -171,7 +171,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("apikey list prints %q, want the key web with its scopes and type", got)
 	}
 	if got := s.stop(syscall.SIGTERM); got != 0 {
-		t.Errorf("exit code %d, want 0", got)
+		t.Errorf("after SIGTERM: exit code %d, want 0", got)
 	}
 	if _, err := os.Stat(strings.TrimPrefix(store, "file:") + ".sock"); err == nil {
 		t.Error("the socket is still there")

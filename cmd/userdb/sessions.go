@@ -90,12 +90,12 @@ func noSessionError(id string) error {
 	return fmt.Errorf("%w: %s; 'userdb session list' prints all sessions", errNoSession, printable(id))
 }
 
-// completeIDs returns, for each text, the ID in all that begins with it. Each text must begin
+// completeIDs returns, for each text, the known ID that begins with it. Each text must begin
 // exactly one ID.
-func completeIDs(all, texts []string) (ids []string, err error) {
+func completeIDs(known, texts []string) (ids []string, err error) {
 	for _, text := range texts {
 		var found []string
-		for _, id := range all {
+		for _, id := range known {
 			if text != "" && strings.HasPrefix(id, text) {
 				found = append(found, id)
 			}

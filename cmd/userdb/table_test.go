@@ -174,7 +174,7 @@ func TestTallGrid(t *testing.T) {
 	name := strings.Repeat("a-long-name-", 5) + "end"
 	for _, args := range [][]string{{name, "--scope", "read", "write", "--expires", "90d"}, {"b", "--scope", "scim"}} {
 		if got := runCommand(nil, "", append([]string{"apikey", "create"}, args...)...); got.code != 0 {
-			t.Fatalf("%+v, want exit 0", got)
+			t.Fatalf("apikey create: %+v, want exit 0", got)
 		}
 	}
 	got := changing.ReplaceAllString(runWithWidth(t, 80, "apikey", "list"), "TIME")

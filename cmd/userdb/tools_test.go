@@ -27,7 +27,7 @@ func TestBatchLines(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := runCommand(nil, tt.stdin, "recordkey", "escape", "--batch")
 			if want := strings.ReplaceAll(tt.want+"|", "|", "\n"); got.out != strings.TrimPrefix(want, "\n") || got.code != 0 || got.err != "" {
-				t.Errorf("exit %d, %.200q, %q; want %q", got.code, got.out, got.err, want)
+				t.Errorf("exit %d, output %.200q, error %q; want exit 0 and %q", got.code, got.out, got.err, want)
 			}
 		})
 	}

@@ -214,7 +214,7 @@ func (r *importRun) prepare(ctx context.Context) error {
 	return r.prepareRejects()
 }
 
-// prepareRejects checks where refused lines go.
+// prepareRejects sets where refused lines go. It returns an error if they cannot go there.
 func (r *importRun) prepareRejects() error {
 	if !isDevice(r.rejects.path) {
 		r.o.Refused = r.printRefused

@@ -221,7 +221,7 @@ func TestFullAndClosedOutputs(t *testing.T) {
 	defer full.Close()
 	dir, store := makeFolder(t, map[string]string{"good.jsonl": `{"facets":{"uid":"1","name":"Ann"}}`, "bad.jsonl": `{"facets":{"name":"@"}}`})
 	if got := runProcess(t, dir, store, "import", "good.jsonl"); got.code != 0 {
-		t.Fatal(got.err)
+		t.Fatalf("import: %+v, want exit 0", got)
 	}
 	closed := func() *os.File {
 		r, w, err := os.Pipe()
@@ -318,7 +318,7 @@ func mode(t *testing.T, parts ...string) string {
 // one of its files. It does not write through links, and only this user may read the files that it
 // leaves.
 func TestImportFilesAreMadeAnew(t *testing.T) {
-	for name, make := range map[string]func(path string) error{
+	for name, prepare := range map[string]func(path string) error{
 		"nothing":       func(string) error { return nil },
 		"link":          func(path string) error { return os.Symlink("victim", path) },
 		"dangling link": func(path string) error { return os.Symlink("nowhere", path) },
@@ -332,7 +332,7 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 	} {
 		dir, store := makeFolder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n", "victim": "precious"})
 		for _, file := range []string{"users.csv.rejects", "users.csv.import.new"} {
-			if err := make(filepath.Join(dir, file)); err != nil {
+			if err := prepare(filepath.Join(dir, file)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -429,7 +429,7 @@ func TestExposedFile(t *testing.T) {
 		useFile(t)
 		path := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:")
 		if got := runCommand(nil, "", "create", "user", "uid=1", "name=Ann", "--no-password"); got.code != 0 {
-			t.Fatal(got.err)
+			t.Fatalf("create: %+v, want exit 0", got)
 		}
 		file := filepath.Join(filepath.Dir(path), tt.file)
 		if err := os.Chmod(file, tt.mode); err != nil {

@@ -72,7 +72,7 @@ func TestValuesInTable(t *testing.T) {
 		{"uid=u1", "email=ada@example.com", "email=ada@work.example", "alias=one, two", "alias=three"}, {"uid=u2", "email=bob@example.com", "alias=one, three"},
 	} {
 		if got := runCommand(nil, "", slices.Concat([]string{"create", "--no-password"}, args)...); got.code != 0 {
-			t.Fatal(got)
+			t.Fatalf("create: %+v, want exit 0", got)
 		}
 	}
 	for width, want := range map[int]string{

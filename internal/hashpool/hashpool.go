@@ -394,8 +394,8 @@ func (p *Pool) refuseLate(now time.Time) {
 	}
 }
 
-// lateCheck returns a function that must be called for each job that waits in a lane, in their
-// order. The function reports whether the job is late, and if so, ends its wait.
+// lateCheck returns a function that must be called for each job that waits in a lane, from the
+// first to the last. The function reports whether the job is late, and if so, ends its wait.
 func (p *Pool) lateCheck(lane int, now time.Time) func(*waiter) bool {
 	before := 0 // in this lane
 	each := p.expected(now)

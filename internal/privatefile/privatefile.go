@@ -39,9 +39,9 @@ func Create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// Write writes text to a new file that only this user can read. If it fails, or the process or
-// the machine dies meanwhile, there is either no file or a whole one. It returns [fs.ErrExist] if
-// there is already a file. Only one process at a time may call it for a path.
+// Write writes text to a new file that only this user can read. If it fails, or the process or the
+// machine dies meanwhile, there is either no file or a whole one. It returns [fs.ErrExist] if there
+// is already a file. Only one process at a time may call it for a path.
 func Write(path, text string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return cmp.Or(err, error(&fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}))

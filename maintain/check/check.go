@@ -72,8 +72,7 @@ func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error
 // Own yields the problems of the store's own records on which all operations depend: ~/types,
 // ~/schema/TYPE and ~/secret. Run checks them first, and stops if the first two remain broken. Own
 // is for callers that cannot read the stored schema and therefore have none to check records with.
-// It uses only the Repair and Restate fields of o. Only also appears in the event that a repair
-// records.
+// Of o, it uses Repair and Restate, and the field Only for the event that a repair records.
 func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, func(c *checker, ctx context.Context) error {
 		_, err := c.checkAndRepairOwn(ctx)
@@ -146,8 +145,8 @@ func (n update) yieldTo(yield func(Problem, error) bool) bool {
 	return true
 }
 
-// noteRepair records the start of a repair, with the key of the entry if the hint is a key or
-// a UID.
+// noteRepair records the start of a repair. If the hint is a key or a UID, the event has the key of
+// the entry.
 func noteRepair(ctx context.Context, v *view.View, o Options) {
 	var only recordkey.Key
 	about := ""
@@ -276,14 +275,14 @@ func itemsWithFindings(items []item, found findings) []item {
 	return records.Map(slices.Compact(at), func(i int) item { return items[i] })
 }
 
-// intersect returns the findings of now that are also in before.
-func intersect(before, now findings) findings {
+// intersect returns the later findings that are also among the earlier ones.
+func intersect(earlier, later findings) findings {
 	type identity struct{ code, key, seen string }
-	known := make(map[identity]bool, len(before))
-	for _, f := range before {
+	known := make(map[identity]bool, len(earlier))
+	for _, f := range earlier {
 		known[identity{f.Code, f.Key, f.seen}] = true
 	}
-	return filter(now, func(f finding) bool { return known[identity{f.Code, f.Key, f.seen}] })
+	return filter(later, func(f finding) bool { return known[identity{f.Code, f.Key, f.seen}] })
 }
 
 const (

@@ -94,7 +94,8 @@
 // checks again and is applied completely or not at all. The letter says which step:
 //
 //   - e: one change of the entry claims its SRKs and sets ~skv, unless another entry has the value.
-//     It makes a further value the facet if there is none: the first verified one, or the first.
+//     If a field has further values but no facet, one of them becomes the facet: the first that is
+//     verified, or else the first.
 //     The change also adds whichever of ~isa, ~prk and the primary facet is missing, and corrects
 //     one that differs from the key if another of the three agrees with the key. A wrong primary
 //     facet is kept as ~lost:FIELD.

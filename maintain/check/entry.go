@@ -340,8 +340,8 @@ func (s observation) addShared(r *report, other owner, field string) {
 	slices.SortFunc(f.Choices, recordkey.Key.Compare)
 }
 
-// repairEntry repairs an entry and claims all its SRKs that are free, in one change. If an SRK
-// cannot be claimed, it claims them one by one.
+// repairEntry repairs an entry and claims all its SRKs that are free, in one change. If one of them
+// cannot be claimed, repairEntry claims the SRKs one by one.
 func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	var missing []recordkey.Key
 	err := c.changeEntry(ctx, prk, func(r store.Record) (m change.RepairLimits, may bool, err error) {

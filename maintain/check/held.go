@@ -46,8 +46,8 @@ func (c *checker) checkHolds(ctx context.Context, r *report, holds []hold) {
 	}
 }
 
-// sweepHolds removes the fields of holds that ended at least store.HeldMargin ago; HeldIn lists
-// those first. The next write of an entry also removes them, but nothing is written to the
+// sweepHolds removes the fields of holds that ended at least store.HeldMargin ago, which HeldIn
+// lists first. The next write of an entry also removes them, but nothing is written to the
 // tombstone of a retired UID, which stays forever.
 func (c *checker) sweepHolds(ctx context.Context, r *report, key recordkey.Key, fields map[string]string) {
 	for _, h := range store.HeldIn(fields) {

@@ -22,8 +22,8 @@ func (c *checker) checkOne(ctx context.Context) error {
 		return err
 	}
 	var keys []recordkey.Key
-	// The keys include fields whose rules forbid the value, since damaged records need not follow
-	// the rules.
+	// target.Keys also has the keys for fields whose rules forbid the value, since damaged records
+	// need not follow the rules.
 	for _, k := range target.Keys {
 		keys = append(keys, k.In(c.NS))
 	}

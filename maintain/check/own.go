@@ -126,8 +126,8 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 			}
 			guard := store.Guard{Key: key, Types: c.ownKey("types")}
 			err = c.applyStep(ctx, store.ReplaceSchema{Guard: guard, Seen: h.Fields[store.FieldFingerprint], Fields: state})
-			// If the schema has a wrong Redis type, the type is named all the same, and its schema
-			// is repaired next.
+			// If the schema has a wrong Redis type, ~/types names its type all the same, and the
+			// schema is repaired next.
 			if err != nil && !store.IsWrongType(err) {
 				return err
 			}

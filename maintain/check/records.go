@@ -200,9 +200,9 @@ func membersOf(set item, members []string) []item {
 	return records.Map(members, func(m string) item { return item{set.raw, set.key, m} })
 }
 
-// checkPlaces checks the members of the ordered indexes that the schema declares: all of them, or
-// only those of the entries in of.
-func (c *checker) checkPlaces(ctx context.Context, orders []item, of map[string]bool) error {
+// checkPlaces checks the members of the ordered indexes that the schema declares: all of them or,
+// if owners is not nil, only the members of these entries.
+func (c *checker) checkPlaces(ctx context.Context, orders []item, owners map[string]bool) error {
 	for _, order := range orders {
 		for q := (store.Order{Key: order.key, Count: memberBatch}); c.orderedType(order.key) != nil; {
 			members, err := c.Engine.Order(ctx, q)
@@ -212,7 +212,7 @@ func (c *checker) checkPlaces(ctx context.Context, orders []item, of map[string]
 			if err != nil {
 				return err
 			}
-			wanted := filter(membersOf(order, members), func(m item) bool { return of == nil || of[change.PlaceOwner(m.member)] })
+			wanted := filter(membersOf(order, members), func(m item) bool { return owners == nil || owners[change.PlaceOwner(m.member)] })
 			if err := c.examine(ctx, c.checkOrderMembers, wanted); err != nil {
 				return err
 			}

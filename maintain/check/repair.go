@@ -172,8 +172,8 @@ func (r *repair) noteFindings(found findings) {
 			continue
 		}
 		r.suspectValues = append(r.suspectValues, f.values...)
-		// For these two codes, the other entry has a finding of its own, which lists the value
-		// again. For all other codes, this finding lists it twice.
+		// With srk_missing or srk_wrong, the other entry has a finding of its own, which lists the
+		// value again. With any other code, this finding lists it twice.
 		if f.code != srkMissing && f.code != srkWrong {
 			r.suspectValues = append(r.suspectValues, f.values...)
 		}

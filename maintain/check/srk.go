@@ -120,8 +120,8 @@ func (c *checker) checkSRKs(ctx context.Context, r *report, items []item) {
 	}
 }
 
-// endingSRKs returns the indexes of the SRKs whose values are held, or were held until a moment
-// ago. Their owners no longer have the values.
+// endingSRKs returns the positions, in items, of the SRKs whose values are held, or were held until
+// a moment ago. Their owners no longer have the values.
 func (c *checker) endingSRKs(ctx context.Context, r *report, items []item, owners []owner) map[int]bool {
 	ending := map[int]bool{}
 	var unmatched []int

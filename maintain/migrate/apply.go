@@ -119,7 +119,7 @@ func (s *migration) replaceStored(ctx context.Context, seen, fingerprint, stored
 }
 
 // stopWriters stops all other writers and then checks that nothing collides. If something does and
-// nothing was changed yet, it lets them continue.
+// nothing was changed yet, it lets the other writers continue.
 func (s *migration) stopWriters(ctx context.Context) error {
 	before, schema := s.fields[store.FieldFingerprint], s.fields[store.FieldSchema]
 	exclusive := s.currentType().Guard.Fingerprint // only this migration writes under it

@@ -105,10 +105,10 @@ func (s *migration) freeSRK(ctx context.Context, r store.Record, h store.HeldVal
 	return true, s.removeGuarded(ctx, store.Remove{Key: srk.String(), Seen: srvs[0].Text})
 }
 
-// moveHold makes an entry hold next instead of h, or nothing if next is the zero value, and removes
-// the SRK by which it held h.
-func (s *migration) moveHold(ctx context.Context, prk recordkey.Key, h, next store.HeldValue) error {
-	if err := s.applyStep(ctx, store.MoveHeld{Entry: prk, From: h, To: next}); err != nil {
+// moveHold replaces the hold h of an entry with replacement, or ends it if replacement is the zero
+// value. It removes the SRK by which the entry held h.
+func (s *migration) moveHold(ctx context.Context, prk recordkey.Key, h, replacement store.HeldValue) error {
+	if err := s.applyStep(ctx, store.MoveHeld{Entry: prk, From: h, To: replacement}); err != nil {
 		return err
 	}
 	srk, err := recordkey.SRK(prk.Type(), h.Field, h.Canonical)

@@ -68,8 +68,8 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 			return nil, nil
 		}
 		replaced, err := s.storeType(ctx, stored, next)
-		// Other processes may have begun to build more than this migration adds. Then it converts
-		// the entries to their additions, too.
+		// Other processes may have begun to build more than this migration adds. Then this
+		// migration also converts the entries to their additions.
 		if replaced {
 			s.compareSchemas(s.currentType().Schema, stored.Type.WithoutBuilding())
 		}
@@ -80,25 +80,25 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 	return nil, errContention
 }
 
-// mergeStored returns the new schema, to, extended with everything that only the stored schema has,
-// since others may have added to the stored schema.
-func mergeStored(stored, to schema.Type) schema.Type {
-	next := to
-	next.Open, next.Building, next.Retired = to.Open || stored.Open, stored.Building, nil
+// mergeStored returns the new schema, target, extended with everything that only the stored schema
+// has, since others may have added to the stored schema.
+func mergeStored(stored, target schema.Type) schema.Type {
+	next := target
+	next.Open, next.Building, next.Retired = target.Open || stored.Open, stored.Building, nil
 	next.Fields, next.Tertiary = maps.Clone(stored.Fields), maps.Clone(stored.Tertiary)
-	for name, f := range to.Fields {
+	for name, f := range target.Fields {
 		if next.Fields == nil {
 			next.Fields = map[string]schema.Field{}
 		}
 		f.Role |= stored.Fields[name].Role
 		f.Required = f.Required || stored.Fields[name].Required
 		f.Many = max(f.Many, stored.Fields[name].Many)
-		if was := stored.Fields[name]; was.Role.Has(schema.RoleSecondary) && (was.IsTyped() || !to.Fields[name].Role.Has(schema.RoleSecondary)) {
+		if was := stored.Fields[name]; was.Role.Has(schema.RoleSecondary) && (was.IsTyped() || !target.Fields[name].Role.Has(schema.RoleSecondary)) {
 			f.Typed = was.Typed
 		}
 		next.Fields[name] = f
 	}
-	for name, r := range to.Tertiary {
+	for name, r := range target.Tertiary {
 		if next.Tertiary == nil {
 			next.Tertiary = map[string]schema.Tertiary{}
 		}
@@ -115,19 +115,19 @@ func mergeStored(stored, to schema.Type) schema.Type {
 	return next
 }
 
-// checkOnlyAdds returns ErrConflict unless the new schema, to, only adds to the stored one. That
-// was so when the change was planned, but others may have changed the stored schema since.
-func checkOnlyAdds(stored, to schema.Type) error {
-	relation, difference := stored.Compare(to)
+// checkOnlyAdds returns ErrConflict unless the new schema, target, only adds to the stored one.
+// That was so when the change was planned, but others may have changed the stored schema since.
+func checkOnlyAdds(stored, target schema.Type) error {
+	relation, difference := stored.Compare(target)
 	if relation <= schema.Lacks {
 		return nil
 	}
 	return fmt.Errorf("%w: the stored schema was changed meanwhile: %s", store.ErrConflict, difference)
 }
 
-// sameBuilding reports whether b, which may be nil, describes the additions in what.
-func sameBuilding(b *schema.Building, what map[string][]string) bool {
-	return b != nil && maps.EqualFunc(b.What, what, slices.Equal)
+// sameBuilding reports whether b, which may be nil, describes the given additions.
+func sameBuilding(b *schema.Building, additions map[string][]string) bool {
+	return b != nil && maps.EqualFunc(b.What, additions, slices.Equal)
 }
 
 // readStored reads the stored schema of the type.
@@ -266,8 +266,8 @@ func (s *migration) rollBack(ctx context.Context) error {
 	return back.apply(ctx)
 }
 
-// finishBuilding stores the addition as complete, if the entries were converted to exactly that
-// addition.
+// finishBuilding stores the addition as complete and returns true. If id is no longer the ID of
+// what is being built, it returns false, because the entries may not fit what is being built now.
 func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error) {
 	for range maxRetries {
 		stored, err := s.readStored(ctx)

@@ -20,7 +20,7 @@ import (
 
 // A process that converts entries when it opens the store records its name and the time by its
 // clock in ~/applying. Other processes wait for it. A process that has not renewed the record for
-// leaseTimeout is considered dead; two at once do no harm.
+// leaseTimeout is considered dead. Two processes that convert entries at once do no harm.
 const (
 	leaseName    = "applying"
 	leaseTimeout = 30 * time.Second

@@ -28,10 +28,10 @@ var (
 	ErrNotEmpty = coded.New(userdb.CodeDuplicate, "the namespace holds records already")
 )
 
-// StoredSchema returns the schema in the database: the types with which entries of db's
-// namespace were written. It has no types if nothing has been written yet, or if only CoffeeNode
-// UserDB, the original program, has written. The error is userdb.ErrCorrupt if the schema cannot be
-// read, for example because a newer version wrote it, or does not match its fingerprint.
+// StoredSchema returns the schema in the database: the types with which entries of db's namespace
+// were written. It has no types if nothing has been written yet, or if only CoffeeNode UserDB, the
+// original program, has written. The error is userdb.ErrCorrupt if the schema cannot be read, for
+// example because a newer version wrote it, or does not match its fingerprint.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	v := view.Of(db)
 	return storedschema.InForce(ctx, v.Engine, v.NS)
@@ -144,7 +144,8 @@ func withRenames(t, next schema.Type) schema.Type {
 	return t
 }
 
-// removedNames returns the names that from has, or has retired, and that to does not have.
+// removedNames returns the names that the old schema has, or has retired, and that the new one
+// lacks.
 func removedNames(from, to schema.Type) (names []string) {
 	for _, name := range slices.Concat(from.Retired, slices.Collect(maps.Keys(from.Fields)), slices.Collect(maps.Keys(from.Tertiary))) {
 		_, field := to.Fields[name]
@@ -206,7 +207,7 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	}
 }
 
-// nameBefore returns the name in the stored schema of a field of the new one.
+// nameBefore returns the name that a field of the new schema has in the stored one.
 func (s *migration) nameBefore(name string) string {
 	for old, now := range s.renames {
 		if now == name {
@@ -216,8 +217,8 @@ func (s *migration) nameBefore(name string) string {
 	return name
 }
 
-// fieldBefore returns the declaration in the stored schema of a field of the new one, without what
-// is still being built.
+// fieldBefore returns the declaration that a field of the new schema has in the stored one, without
+// what is still being built.
 func (s *migration) fieldBefore(name string) schema.Field {
 	return s.from.WithoutBuilding().Fields[s.nameBefore(name)]
 }
@@ -230,9 +231,9 @@ func (s *migration) addsOnly(to schema.Type) bool {
 	return s.stored && !s.resumed && len(s.renames) == 0 && relation <= schema.Lacks && sameForm && len(to.Additions(s.from.WithoutBuilding())) > 0
 }
 
-// difference returns the names in all that are not in some.
-func difference(all, some []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
+// difference returns the names in a that are not in b.
+func difference(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }
 
 // changesRecords reports whether records have to change, and not only the stored schema.

@@ -111,8 +111,8 @@ type csvRows struct {
 	lines       int64  // lines of text read, including sep
 	size        int64  // size of the lines removed from input
 	rejects     bool   // the input is a file of refused rows, whose cells csvtext.Escape wrote
-	bareLine    int64  // the line of the row read last, if the csv.Reader refuses it; or 0
-	guarded     string // the column with a number after an apostrophe in that row; or empty
+	bareLine    int64  // the line of the row read last, if the csv.Reader refuses a quote; or 0
+	guarded     string // the column of that row with a number after an apostrophe; or empty
 }
 
 // newCSVRows reads the header.

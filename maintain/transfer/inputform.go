@@ -21,8 +21,8 @@ const (
 )
 
 // detectForm returns the form of an input that is not the export of a product, or an error if it is
-// in another form than the options say. It reads nothing beyond the buffer of in. The error quotes
-// nothing of the input, which may hold secrets.
+// in another form than the options say. It reads nothing beyond the reader's buffer. The error
+// quotes nothing of the input, which may hold secrets.
 func detectForm(in *bufio.Reader, o ImportOptions) (inputForm, error) {
 	text := peekText(in)
 	first, rest, _ := bytes.Cut(text, []byte("\n"))
@@ -105,7 +105,7 @@ func listName(text []byte, o ImportOptions) string {
 	return name
 }
 
-// peekText returns the text in the buffer of in, without white space at its beginning.
+// peekText returns the text in the buffer of a reader, without white space at its beginning.
 func peekText(in *bufio.Reader) []byte {
 	head, _ := in.Peek(max(1, in.Buffered())) // an error recurs when the input is read
 	return bytes.TrimLeft(head, " \t\r\n")
@@ -231,7 +231,8 @@ func loneCR(text []byte) bool {
 // sepLine matches the line that spreadsheets write before the header to name the delimiter.
 var sepLine = regexp.MustCompile(`^(?i:"?sep=)([^"\r\n])"?\r?\n`)
 
-// cutSepLine reads that line, if there is one, and returns it with the delimiter in it.
+// cutSepLine reads the line that names the delimiter, if there is one. It returns the line and the
+// delimiter.
 func cutSepLine(in *bufio.Reader) (text string, delimiter rune) {
 	head, _ := in.Peek(min(16, in.Buffered()))
 	m := sepLine.FindSubmatch(head)

@@ -21,7 +21,7 @@ type ImportOptions struct {
 	OnDuplicate string // DuplicateFail (the default), DuplicateSkip or DuplicateUpdate
 	DryRun      bool   // write nothing, only report the outcome
 	// HidePasswords keeps a DryRun from comparing passwords with those of entries, so that nobody
-	// can try passwords with it. It counts a line with a password as an update.
+	// can try passwords with it. The dry run counts every line with a password as an update.
 	HidePasswords bool
 	// From names another product whose export is the input, one of Products. Empty means none.
 	From string
@@ -31,8 +31,8 @@ type ImportOptions struct {
 	// Map renames columns of CSV, and facets and tertiary records of JSON. The new name is a field,
 	// password, clear_password, password_changed, disabled, ~disabled (true or false) or ~isa (the
 	// type). "!disabled" means the opposite of disabled, "disabled_until" is a date until which an
-	// account is disabled, and "verified:FIELD" is true if the facet FIELD is verified. A key of
-	// a JSON line that appears in Map or Ignore is read as a facet of a flat object. Names that are
+	// account is disabled, and "verified:FIELD" is true if the facet FIELD is verified. A key of a
+	// JSON line that appears in Map or Ignore is read as a facet of a flat object. Names that are
 	// not in Map stay as they are.
 	Map map[string]string
 	// Ignore lists columns, facets and tertiary records to leave out, and for From also any other

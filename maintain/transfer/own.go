@@ -99,7 +99,7 @@ const markOfClear = "clear"
 
 // addHash adds the password of a line to the draft.
 func (im *importer) addHash(l *line, r *reading) error {
-	// No hash begins or ends with white space, but people may paste some with it.
+	// No hash begins or ends with white space, but people may paste white space with a hash.
 	hash, advice, err := unwrapXenForo(strings.TrimSpace(r.own[columnHash])), "", r.hashErr
 	if isNoPassword(hash) {
 		hash = ""
@@ -214,8 +214,8 @@ func flagError(column, text string, err error) error {
 	return fmt.Errorf("%s is neither a date nor true or false", column)
 }
 
-// disabledSince returns the date since which a line says that its entry is disabled, or "". now is
-// the date if the line does not say since when.
+// disabledSince returns the date since which a line says that its entry is disabled, or "". If the
+// line does not say since when, the date is now.
 func disabledSince(own map[string]string, now time.Time, zone *time.Location) (string, error) {
 	since, enabled := "", false
 	for _, column := range []string{columnDisabled, columnFlag, columnEnabled} {

@@ -90,8 +90,8 @@ func (im *importer) findTaken(ctx context.Context, lines []*line, existing []exi
 	return taken, im.findPreserved(ctx, lines, lookups, found, of, taken)
 }
 
-// findPreserved adds to taken the keys that no entry has: UIDs that are retired and values that are
-// held. of says to which line each lookup belongs.
+// findPreserved marks as taken the keys that no entry has, but that are not free: UIDs that are
+// retired and values that are held. of holds, for each lookup, the index of its line.
 func (im *importer) findPreserved(ctx context.Context, lines []*line, lookups []store.Lookup, found []store.Found, of []int, taken []takenKeys) error {
 	var reads []store.RawRead
 	var at []int // the lookups

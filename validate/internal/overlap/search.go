@@ -61,7 +61,8 @@ func newSearch(exprs []Expr, longest, work int, allowed func(rune) bool) *search
 	return s
 }
 
-// run looks for a shortest text that satisfies the expressions and for which has returns true.
+// run looks for a shortest text that satisfies the expressions and for which the function returns
+// true.
 func (s *search) run(has func(string) bool) Result {
 	for s.advance() {
 		if end := s.cheapestEnd(); end != noNode {
@@ -74,8 +75,8 @@ func (s *search) run(has func(string) bool) Result {
 	return Result{Disjoint: s.complete}
 }
 
-// advance expands the nodes of the last level. It returns false if all texts have been reached
-// or a limit is exceeded.
+// advance expands the nodes of the last level. It returns false if all texts have been reached or a
+// limit is exceeded.
 func (s *search) advance() bool {
 	if len(s.frontier) == 0 || s.level == s.longest {
 		s.complete = true
@@ -142,7 +143,8 @@ func (s *search) add(at []int32) int32 {
 	return id
 }
 
-// recordEdge records an edge from a node of the previous level if it is the cheapest one into to.
+// recordEdge records an edge from a node of the previous level to another node if it is the
+// cheapest one to that node.
 func (s *search) recordEdge(from, to int32, class int) {
 	n := &s.nodes[to]
 	cost := s.nodes[from].cost + s.alpha[class].cost
@@ -182,7 +184,7 @@ type enumeration struct {
 	all  bool // whether no text was skipped
 }
 
-// enumerate tries further texts after has rejected the first one.
+// enumerate tries further texts after the first one was rejected.
 func (s *search) enumerate(has func(string) bool) Result {
 	shortest := s.level
 	for s.advance() {
