@@ -185,7 +185,8 @@ type Sessions interface {
 // each of which shows that its holder has taken the first step.
 type Factors interface {
 	// IssueTicket stores a ticket. If the entry already has factor.MaxTickets tickets, the oldest
-	// of the most frequent origin ends. It returns ErrNotFound if the ticket was spent before.
+	// of the most frequent origin ends. IssueTicket returns ErrNotFound if the ticket was spent
+	// before.
 	IssueTicket(ctx context.Context, i factor.Issue) (factor.Ticket, error)
 	// TryTicket counts an attempt at the second step, and returns the ticket and factors. It
 	// returns ErrNotFound if the entry has no ticket with that ID and generation, or if
@@ -230,8 +231,8 @@ type Histories interface {
 	// FeedEntries returns the maximum number of entries in a feed, on a cluster in each part of it.
 	FeedEntries(feed string) int64
 	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry. On
-	// a cluster it may return before the line is in FeedLogins or FeedFailures, which may then lack
-	// it.
+	// a cluster, it may return before a line for FeedLogins or FeedFailures is appended, and that
+	// line may be lost.
 	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error
 }
 
@@ -271,7 +272,7 @@ func ScanAll(ctx context.Context, e Indexes, at Scan) iter.Seq2[[]string, error]
 }
 
 // An Order asks for at most Count members of the ordered index Key between two bounds. With Reverse
-// it goes down from Max to Min. Without bounds, it may pass over Skip members.
+// it goes down from Max to Min. It may skip the first Skip members only if it has no bounds.
 type Order struct {
 	Key      recordkey.Key
 	Min, Max Bound
