@@ -119,8 +119,8 @@ func (e *Engine) clearKey(ctx context.Context, c store.Change, h head, looks int
 // after 3 to 12 rounds, and the others learn after 8 to 16 that they are too late (TestContention).
 const minWaitRounds, maxWaitRounds = 12, 30
 
-// valuesPerWait is the number of values for which one wait of this length is enough. A queue takes
-// a round trip for each value, so an attempt waits once more for every valuesPerWait values that it
+// valuesPerWait is the number of values for which one such wait is long enough. A queue takes a
+// round trip for each value, so an attempt waits once more for every valuesPerWait values that it
 // claims. Otherwise two attempts that both claim many values would go on fencing each other.
 const valuesPerWait = 4
 

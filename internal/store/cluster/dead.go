@@ -62,7 +62,7 @@ func withoutHistory(c store.Change) []store.Container {
 }
 
 // finishDelete repeats the work of processes that died before they finished it, and removes their
-// marks, which dying lists. A history that the delete left for the feed stays for a day.
+// marks, which are listed in dying. A history that the delete left for the feed stays for a day.
 // finishDelete does not remove the entry from the indexes of its facets, because a tombstone no
 // longer has the facets. A check does that, and readers never see such members.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
