@@ -207,8 +207,8 @@ func (sentinelHook) DialHook(dial redis.DialHook) redis.DialHook {
 const noSentinel = "redis: all sentinels specified in configuration are unreachable: "
 
 // sentinelError returns the error to report when dialing fails with err. If err comes from
-// Sentinels, it says so in one line. A reply of a Sentinel must not be mistaken for one of the
-// server: a nil, which means an unknown master, would mean that a key does not exist.
+// Sentinels, the result says so in one line. A reply of a Sentinel must not be mistaken for one of
+// the server: a nil, which means an unknown master, would mean that a key does not exist.
 func sentinelError(err error) error {
 	switch {
 	case err == nil:

@@ -33,7 +33,7 @@ type call struct {
 	lazy   bool  // its changes need not be durable when it is answered
 	span   *span // its own, or that of its bulk; nil before the first command
 	wrote  bool
-	batch  *batch // the last one with its changes, or with changes that it read
+	batch  *batch // the last batch with its changes, or with changes that it read
 	undone error  // set if changes were undone while it ran
 }
 

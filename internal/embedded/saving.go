@@ -54,7 +54,7 @@ func (b *batch) saved() bool {
 type span struct {
 	begun bool
 	undos uint64 // engine.undos when it began
-	first *batch // the first one with its changes
+	first *batch // the first batch with its changes
 }
 
 // proceed begins a span, or returns an error if changes were undone since it began.

@@ -235,8 +235,8 @@ func dataDir(goos string) (string, error) {
 }
 
 // resolve returns the path of the file at path with links resolved, so that a link is not replaced
-// by a file and that two names of one file share one lock. It creates the file's directory; the
-// file need not exist.
+// by a file, and two names of one file share a lock. It creates the file's directory; the file need
+// not exist.
 func resolve(path string) (string, error) {
 	const maxLinks = 40
 	if os.IsPathSeparator(path[len(path)-1]) {

@@ -111,9 +111,9 @@ func (c *Change) RedundantCanonicals() (all []Facet) {
 	return all
 }
 
-// OnlyDisables reports whether the change disables the entry, ends its sessions and tokens, and
-// does nothing else. Engines make such a change even if a server has no memory left, because it
-// takes access away and needs next to no memory.
+// OnlyDisables reports whether the change disables the entry and does nothing else, apart from
+// ending the entry's sessions and tokens. Engines make such a change even if a server has no memory
+// left, because it takes access away and needs next to no memory.
 func (c *Change) OnlyDisables() bool {
 	if c.Create || c.Delete || c.Repair ||
 		len(c.Unset)+len(c.Claim)+len(c.Release)+len(c.Hold)+len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) > 0 {
@@ -156,9 +156,9 @@ type Container struct {
 	Silent  bool
 }
 
-// A KeySet holds the keys of entries and SRKs that changes take, give up, or require to be absent.
-// To save memory, it stores a digest of each key. If two keys share a digest, the later change runs
-// on its own.
+// A KeySet holds the PRKs and SRKs that changes take, give up, or require to be absent. To save
+// memory, it stores a digest of each key. If two keys share a digest, the later change runs on its
+// own.
 type KeySet map[uint64]struct{}
 
 var keySeed = maphash.MakeSeed()

@@ -113,7 +113,7 @@ func TestCheckFields(t *testing.T) {
 	}{{nil, false}, {[]string{"c"}, false}, {[]string{"c", "b"}, true}, {[]string{"a"}, true}} {
 		c := Change{Set: set, Unset: tt.unset}
 		if err := c.CheckFields(); (err != nil) != tt.both {
-			t.Errorf("unset %q: %v, want an error: %v", tt.unset, err, tt.both)
+			t.Errorf("unset %q: got error %v, want an error: %v", tt.unset, err, tt.both)
 		}
 	}
 }

@@ -171,9 +171,9 @@ func (r Record) FurtherValue(field, canonical string) (f Further, has bool) {
 	return f, has
 }
 
-// SetPlaces gives the values of one field places in ascending order. It goes from the last value to
-// the first, and changes a place only if it is not below the next one. isNew reports whether the
-// value at an index has no place yet.
+// SetPlaces gives ascending places to the values of one field. It goes from the last value to the
+// first, and changes a place only if it is not below the next one. isNew reports whether the value
+// at an index has no place yet.
 func SetPlaces(all []Further, isNew func(i int) bool) {
 	last := len(all) // values from last on are new and follow all others
 	for last > 0 && isNew(last-1) {
@@ -198,7 +198,7 @@ func SetPlaces(all []Further, isNew func(i int) bool) {
 
 // HasWritten reports whether one of the values of a field is written as wire.
 func (r Record) HasWritten(field, wire string) bool {
-	if is, has := r.Fields[field]; has && is == wire {
+	if first, has := r.Fields[field]; has && first == wire {
 		return true
 	}
 	return slices.ContainsFunc(FurtherIn(r.Fields, field), func(f Further) bool { return f.Written == wire })

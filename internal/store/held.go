@@ -31,8 +31,8 @@ const MaxHeld = 16
 // MaxHold exceeds the longest time for which a schema can hold a value.
 const MaxHold = 20 * 365 * 24 * time.Hour
 
-// HeldMargin is how much longer the SRK of a held value lives than its field, because the clocks of
-// servers may differ.
+// HeldMargin is how long after END the SRK of a held value expires, because the clocks of servers
+// may differ.
 const HeldMargin = time.Minute
 
 // FieldHeld returns the name of the field for a value that the entry has given up and holds.
@@ -139,7 +139,7 @@ func claimHeld(ctx context.Context, e Maintenance, h Holding) error {
 		if err != nil {
 			return err
 		}
-		stale, err := othersOf(ctx, e, h)
+		stale, err := staleSRKs(ctx, e, h)
 		if err != nil || named && len(stale) == 0 {
 			return err
 		}
@@ -154,13 +154,13 @@ func claimHeld(ctx context.Context, e Maintenance, h Holding) error {
 
 // CheckHold returns ErrDuplicate if another entry has or holds a value.
 func CheckHold(ctx context.Context, e Maintenance, h Holding) error {
-	_, err := othersOf(ctx, e, h)
+	_, err := staleSRKs(ctx, e, h)
 	return err
 }
 
-// othersOf returns the steps that remove those SRKs of a value that do not name the entry of h. It
-// returns ErrDuplicate if one of them names another entry that has or holds the value.
-func othersOf(ctx context.Context, e Maintenance, h Holding) (stale []Remove, err error) {
+// staleSRKs returns the steps that remove those SRKs of a value that do not name the entry of h. It
+// returns ErrDuplicate if one of these SRKs names another entry that has or holds the value.
+func staleSRKs(ctx context.Context, e Maintenance, h Holding) (stale []Remove, err error) {
 	srks := append([]recordkey.Key{h.SRK}, h.Rivals...)
 	raw := make([]string, len(srks))
 	for i, srk := range srks {

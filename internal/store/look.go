@@ -39,7 +39,7 @@ type Raw struct {
 	// Type is string, hash, set, list, zset, stream or another type that the server names, and
 	// KindNone if there is no record.
 	Type     string
-	Pairs    []Facet
+	Pairs    []Facet   // of a hash
 	Scores   []float64 // of a zset, parallel to Items
 	Messages []Message // of a stream
 	// Size is the number of elements, or of bytes in a string. It may be more than was read.

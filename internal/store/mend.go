@@ -132,7 +132,7 @@ type Preserve struct {
 // false if there is no record at From.
 type Copy struct{ From, To string }
 
-// AwaitSchema waits until no writer still relies on a schema that was stored before.
+// AwaitSchema waits until no writer relies on a schema that has been replaced.
 type AwaitSchema struct{}
 
 // On a cluster, the tertiary records of a new entry are prepared at keys that belong to one
@@ -180,8 +180,8 @@ func (f Fill) String() string {
 func ParseFill(entry recordkey.Key, text string) Fill {
 	rev, names, _ := strings.Cut(text, " ")
 	f := Fill{Rev: rev}
-	for mark := range strings.FieldsSeq(names) {
-		marks, escaped, _ := strings.Cut(mark, ":")
+	for item := range strings.FieldsSeq(names) {
+		marks, escaped, _ := strings.Cut(item, ":")
 		name, err := recordkey.Unescape(escaped)
 		if err != nil {
 			continue

@@ -202,8 +202,8 @@ func Tombstone(fields map[string]string) bool {
 	return len(fields) > 0
 }
 
-// HalfDeleted reports whether a delete has emptied ~isa but not removed it. It removes ~isa after
-// the facets, so some facets may remain, because the server refused to remove them.
+// HalfDeleted reports whether a delete has emptied ~isa but not removed it. A delete removes ~isa
+// after the facets, so some facets may remain, because the server refused to remove them.
 func HalfDeleted(fields map[string]string) bool {
 	isa, ok := fields[FieldType]
 	return ok && isa == ""

@@ -71,7 +71,8 @@ type Entries interface {
 	ApplyAll(ctx context.Context, cs []Change) []error
 	// Bulk begins a run of changes. A store in a file saves the changes of a run together: a change
 	// made with the returned context is answered before it is saved, and end saves all of them. If
-	// end fails, none of them was made. Other stores save every change at once.
+	// end fails, changes that are not saved yet are undone, unless its context has ended. Other
+	// stores save every change at once.
 	Bulk(ctx context.Context) (bulk context.Context, end func(context.Context) error)
 	// Tertiary runs one command on a tertiary record of a live entry. If it returns ErrFull,
 	// nothing was added. SMEMBERS and HGETALL read a record of more than about MemberBatch members
@@ -185,7 +186,8 @@ type Sessions interface {
 // each of which shows that its holder has taken the first step.
 type Factors interface {
 	// IssueTicket stores a ticket. If the entry already has factor.MaxTickets tickets, the oldest
-	// of the most frequent origin ends. It returns ErrNotFound if the ticket was spent before.
+	// of the most frequent origin ends. IssueTicket returns ErrNotFound if the ticket was spent
+	// before.
 	IssueTicket(ctx context.Context, i factor.Issue) (factor.Ticket, error)
 	// TryTicket counts an attempt at the second step, and returns the ticket and factors. It
 	// returns ErrNotFound if the entry has no ticket with that ID and generation, or if
@@ -230,8 +232,8 @@ type Histories interface {
 	// FeedEntries returns the maximum number of entries in a feed, on a cluster in each part of it.
 	FeedEntries(feed string) int64
 	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry. On
-	// a cluster it may return before the line is in FeedLogins or FeedFailures, which may then lack
-	// it.
+	// a cluster, it may return before a line for FeedLogins or FeedFailures is appended, and that
+	// line may be lost.
 	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error
 }
 
@@ -271,7 +273,7 @@ func ScanAll(ctx context.Context, e Indexes, at Scan) iter.Seq2[[]string, error]
 }
 
 // An Order asks for at most Count members of the ordered index Key between two bounds. With Reverse
-// it goes down from Max to Min. Without bounds, it may pass over Skip members.
+// it goes down from Max to Min. It may skip the first Skip members only if it has no bounds.
 type Order struct {
 	Key      recordkey.Key
 	Min, Max Bound

@@ -13,8 +13,8 @@ type Survey struct {
 	// MultiStep reports whether a change is made in several steps, between which records look
 	// damaged.
 	MultiStep bool
-	// SavesBulks reports whether the store has saved each bulk before the next one begins. It is
-	// also set for a store that saves every change at once.
+	// SavesBulks reports whether an import should end each bulk before it begins the next one. It
+	// is false only for a single server, which can take several bulks at a time.
 	SavesBulks bool
 }
 

@@ -21,7 +21,7 @@ func TestClockOf(t *testing.T) {
 		{reported: 0, before: 100, after: 100, want: store.Clock{Ahead: -100 * time.Millisecond}},
 	} {
 		if got := store.ClockOf(at(test.reported), at(test.before), at(test.after)); got != test.want {
-			t.Errorf("%+v: got the clock %+v", test, got)
+			t.Errorf("%+v: got the clock %+v, want %+v", test, got, test.want)
 		}
 	}
 }
@@ -47,8 +47,8 @@ func TestClockWarnings(t *testing.T) {
 		{"slow round trips, so the clocks may agree", []store.Server{node("a", 3000, 600), node("b", 0, 600)}, ""},
 		{"slow round trips, but the clocks must differ", []store.Server{node("a", 3000, 400), node("b", 0, 400)}, "by 2.2s or more"},
 		{"fifteen seconds behind this machine", []store.Server{node("a", -15000, 0)}, ""},
-		{"more behind this machine", []store.Server{node("a", -20000, 0)}, "the server a is 20s behind this machine's"},
-		{"a slow round trip", []store.Server{node("a", 20000, 6000)}, ""},
+		{"more than fifteen seconds behind this machine", []store.Server{node("a", -20000, 0)}, "the server a is 20s behind this machine's"},
+		{"a slow round trip, so perhaps less than fifteen seconds ahead", []store.Server{node("a", 20000, 6000)}, ""},
 		{"ahead of this machine", []store.Server{node("a", 3600_000, 6000)}, "the server a is 1h0m0s ahead of this machine's"},
 		{"one clock is unknown", []store.Server{node("a", 9000, 0), {Name: "b"}}, ""},
 	} {

@@ -387,8 +387,8 @@ func visitorVerbs(from userdb.Attempt) []Verb {
 
 var markedToken = userdb.Token{Purpose: "marked purpose", Value: "marked value"}
 
-// first returns v. A verb uses it for the calls that it needs first: if one fails, the verb passes
-// on a zero value.
+// first returns v. A verb uses it for calls on which its own call depends: if one of them fails,
+// the verb goes on with a zero value.
 func first[T any](v T, _ error) T { return v }
 
 func tertiaryVerbs(h hints.Hint) []Verb {
@@ -483,6 +483,8 @@ func CallAll(ctx context.Context, db *userdb.DB) error {
 
 // markedKey returns a key that no user has.
 func markedKey() recordkey.Key { return first(recordkey.PRK("marked", "marked", "marked")) }
+
+// second and third return the error of a call with two or three results.
 
 func second[T any](_ T, err error) error { return err }
 

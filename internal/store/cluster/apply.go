@@ -333,9 +333,9 @@ func (a *attempt) parseOwner(srk recordkey.Key, srv string) (recordkey.Key, bool
 }
 
 // removeClaims runs step 7. It removes the attempt's claims, except those that turn out to be in
-// use. That happens if a commit arrived late, or if another process found the entry's value claimed
-// and relied on that (change.Type.Reshape). It waits for claims that are still under way. Claims
-// that it cannot remove within removeClaimsTime remain as garbage.
+// use. A claim is in use if a commit arrived late, or if another process found the entry's value
+// claimed and relied on that (change.Type.Reshape). removeClaims waits for claims that are still
+// under way. Claims that it cannot remove within removeClaimsTime remain as garbage.
 func (a *attempt) removeClaims(ctx context.Context) {
 	mode := modeLook
 	if !a.began.IsZero() {
@@ -351,7 +351,7 @@ func (a *attempt) removeClaims(ctx context.Context) {
 }
 
 // removeClaim removes the claim of a.c.Claim[i], unless it is in use or may still arrive. mode says
-// how it looks at the entry.
+// how to look at the entry.
 func (a *attempt) removeClaim(ctx context.Context, i int, mode string) error {
 	srk := a.c.Claim[i]
 	// A claim that may still arrive cannot be removed.

@@ -115,13 +115,13 @@ func (e *Engine) clearKey(ctx context.Context, c store.Change, h head, looks int
 
 // minWaitRounds and maxWaitRounds limit the round trips to wait before taking over a claim. The
 // wait is longer than a queued attempt needs from its first claim to its commit. If several callers
-// want the same free values (one to three, under fields in any order), one of them succeeds after 3
-// to 12 rounds, and the others learn after 8 to 16 that they are too late (TestContention).
+// want the same free values (one to three, each under one of three fields), one of them succeeds
+// after 3 to 12 rounds, and the others learn after 8 to 16 that they are too late (TestContention).
 const minWaitRounds, maxWaitRounds = 12, 30
 
-// valuesPerWait is the number of values for which one such wait is enough. A queue takes a round
-// trip for each value, so an attempt waits once more for every valuesPerWait values that it claims.
-// Otherwise two attempts that both claim many values would go on fencing each other.
+// valuesPerWait is the number of values for which one such wait is long enough. A queue takes a
+// round trip for each value, so an attempt waits once more for every valuesPerWait values that it
+// claims. Otherwise two attempts that both claim many values would go on fencing each other.
 const valuesPerWait = 4
 
 // wait pauses before the attempt takes over a claim.

@@ -86,12 +86,12 @@ func (n *network) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 func TestContention(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		orders []string // the facets of the first caller, of the second, and so on, repeated
+		facets []string // those of the first caller, of the second, and so on, repeated
 	}{
 		{"one value, one field", []string{"email=a"}},
 		{"one value, three fields", []string{"email=a", "name=a", "nick=a"}},
 		{"two values crosswise", []string{"email=a name=b", "email=b name=a"}},
-		{"three values in all orders", []string{
+		{"three values, assigned to three fields in all ways", []string{
 			"email=a name=b nick=c", "email=a name=c nick=b", "email=b name=a nick=c",
 			"email=b name=c nick=a", "email=c name=a nick=b", "email=c name=b nick=a",
 		}},
@@ -99,7 +99,7 @@ func TestContention(t *testing.T) {
 		for _, callers := range []int{8, 64} {
 			for run := range 5 {
 				t.Run(fmt.Sprintf("%s/%d callers/run %d", tt.name, callers, run), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { contend(t, callers, tt.orders) })
+					synctest.Test(t, func(t *testing.T) { contend(t, callers, tt.facets) })
 				})
 			}
 		}
@@ -119,8 +119,8 @@ func (n *network) newEngine(g store.Guard) (e *Engine, end func() error) {
 	return e, client.Close
 }
 
-// contend lets callers create entries at the same time, each with the facets in one of orders.
-func contend(t *testing.T, callers int, orders []string) {
+// contend lets callers create entries at the same time. They get the given facets in turn.
+func contend(t *testing.T, callers int, facets []string) {
 	t.Helper()
 	w := newWorld(unchanged)
 	w.reset(map[string]*cell{})
@@ -129,7 +129,7 @@ func contend(t *testing.T, callers int, orders []string) {
 	var mu sync.Mutex
 	succeeded, winnerRounds, maxRounds := 0, 0, 0
 	_ = parallel(callers, func(i int) error {
-		c, err := threeFields.Create(change.Draft{UID: fmt.Sprint("u", i), Facets: pairs(orders[i%len(orders)])})
+		c, err := threeFields.Create(change.Draft{UID: fmt.Sprint("u", i), Facets: pairs(facets[i%len(facets)])})
 		if err != nil {
 			t.Error(err)
 			return nil

@@ -26,16 +26,16 @@ const (
 )
 
 // markDying begins or ends a removal under a mark. what is "begin" or "end". When markDying ends a
-// removal, it also removes others, the marks of processes that have died. It reports whether the
+// removal, it also removes deadMarks, the marks of processes that have died. It reports whether the
 // entry is dead.
-func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, mark, what, others string) (bool, error) {
-	return e.runBool(ctx, dyingScript, entry.String(), mark, what, tombstoneLife, others)
+func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, mark, what, deadMarks string) (bool, error) {
+	return e.runBool(ctx, dyingScript, entry.String(), mark, what, tombstoneLife, deadMarks)
 }
 
 // runWhileDead calls do if the entry is dead, and keeps the entry from being created until do
-// returns. It then also removes others, the marks of processes that have died. It reports whether
-// the entry is dead.
-func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others string, do func(context.Context) error) (bool, error) {
+// returns. It then also removes deadMarks, the marks of processes that have died. It reports
+// whether the entry is dead.
+func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, deadMarks string, do func(context.Context) error) (bool, error) {
 	mark := e.newRev()
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
@@ -49,7 +49,7 @@ func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others s
 	if err := do(ctx); err != nil {
 		return true, err
 	}
-	_, err = e.markDying(ctx, entry, mark, "end", others)
+	_, err = e.markDying(ctx, entry, mark, "end", deadMarks)
 	return true, err
 }
 
@@ -62,7 +62,7 @@ func withoutHistory(c store.Change) []store.Container {
 }
 
 // finishDelete repeats the work of processes that died before they finished it, and removes their
-// marks, which dying lists. A history that the delete left for the feed stays for a day.
+// marks, which are listed in dying. A history that the delete left for the feed stays for a day.
 // finishDelete does not remove the entry from the indexes of its facets, because a tombstone no
 // longer has the facets. A check does that, and readers never see such members.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {

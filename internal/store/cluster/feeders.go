@@ -123,15 +123,15 @@ func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key
 	}
 }
 
-// awaitFeeders waits until all queued lines are in the feeds, but no longer than finishTime.
+// awaitFeeders waits until all queues are empty, but no longer than finishTime.
 func (e *Engine) awaitFeeders() {
 	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
 	defer cancel()
 	var queues []chan struct{}
 	for part, q := range e.feedQueues {
 		queues = append(queues, q.queued)
-		for _, others := range e.lineQueues {
-			queues = append(queues, others[part].queued)
+		for _, byPart := range e.lineQueues {
+			queues = append(queues, byPart[part].queued)
 		}
 	}
 	for _, queued := range queues {

@@ -62,7 +62,7 @@ func (x *explorer) published(r actorState, i int) bool {
 	return x.scenario.late && strings.HasPrefix(verbs[last].name, "publish") && r.at.done > last && r.at.errs[last] == nil
 }
 
-// historyScenarios returns changes of an entry A that add history lines.
+// historyScenarios returns scenarios in which verbs add lines to the history of an entry A.
 func historyScenarios() []scenario {
 	a := entries(someRev, "A email=a")
 	noted := func(v ...verb) (all []verb) {

@@ -19,7 +19,7 @@ type membership struct {
 	ranked bool        // in an ordered index
 	facet  store.Facet // makes the entry a member; without a Field, the change decides
 	unset  bool        // the lack of facet.Field makes the entry a member
-	in     bool        // whether it was last written as a member
+	in     bool        // the entry was last written as a member
 }
 
 // membershipsOf returns the memberships that a change adds or removes.

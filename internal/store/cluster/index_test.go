@@ -67,12 +67,12 @@ func TestRank(t *testing.T) {
 				w.do([]string{"zadd", index.String(), "0", ranked.Member})
 			}
 			if _, err := e.Repair(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked}); err != nil || taken() != tt.after {
-				t.Errorf("%s: taken before Align: %v; got taken %v, %v after it, want %v", tt.name, before, taken(), err, tt.after)
+				t.Errorf("%s: taken before Align: %v; got taken %v, error %v after it; want taken %v", tt.name, before, taken(), err, tt.after)
 			}
 		}
 		w.do([]string{"zadd", index.String(), "0", ranked.Member})
 		if _, err := e.Repair(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked, Vacate: true}); err != nil || taken() != tt.afterVacated {
-			t.Errorf("%s: got taken %v, %v after Align with Vacate, want %v", tt.name, taken(), err, tt.afterVacated)
+			t.Errorf("%s: got taken %v, error %v after Align with Vacate; want taken %v", tt.name, taken(), err, tt.afterVacated)
 		}
 	}
 }

@@ -81,13 +81,13 @@ func allowFull(v verb) verb {
 	return v
 }
 
-// largeScenarios returns changes that replace or drop sets of more members than one call handles,
-// while other actors act before all of them are dropped. It also returns concurrent additions at
-// the limit.
+// largeScenarios returns scenarios in which changes replace or drop sets of more members than one
+// call handles, while other actors act before all members are dropped. It also returns concurrent
+// additions at the limit.
 func largeScenarios() []scenario {
 	large, one := withTags("m", "n"), func(v ...verb) []verb { return v }
 	all := []scenario{
-		{name: "large: delete | create A anew | time", start: large, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: checkRecreated, late: true, large: true},
+		{name: "large: delete | create A anew | time", start: large, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: checkRecreated, late: true},
 		{name: "large: delete, create | tag", start: large, actors: [][]verb{sequence(remove("A"), create("A", "email=x", "red")), one(tag("A", "n"))}},
 		{name: "large: other tags | delete, create", start: large, actors: [][]verb{one(retag("A", "red")), sequence(remove("A"), create("A", "email=x", "n"))}},
 		{name: "large: no tags | tag", start: large, actors: [][]verb{one(retag("A")), one(tag("A", "n"))}},

@@ -61,7 +61,7 @@ func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed st
 		return nil
 	}
 	q.put(queuedNote{ns, feed, prk, n})
-	// Each goroutine adds the first note in the queue when its turn comes, which may not be n.
+	// When its turn comes, each goroutine adds the first note in the queue, which may not be n.
 	e.goDetached(ctx, feedTimeout, func(ctx context.Context) {
 		defer release(q.queued)
 		mayAdd := acquire(ctx, q.turn)

@@ -59,8 +59,8 @@ func (e *Engine) copyRecord(ctx context.Context, c store.Copy) (bool, error) {
 }
 
 // remove removes a record that should not be there, and reports whether it did. It removes an SRK
-// as in step 2: it fences the owner first, and the SRK must still be exactly as it was read. It
-// removes any other record of an entry only while that entry is dead.
+// as step 2 of the protocol in apply.go does: it fences the owner first, and the SRK must still be
+// exactly as it was read. It removes any other record of an entry only while that entry is dead.
 func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err error) {
 	owner, err := recordkey.Parse(r.Owner)
 	owned := err == nil && owner.Kind() == recordkey.KindPRK

@@ -52,7 +52,7 @@ func TestLocate(t *testing.T) {
 	} {
 		i, at, err := locate(tt.masters, tt.cursor)
 		if i != tt.i || at != tt.at || !errors.Is(err, tt.err) {
-			t.Errorf("%s: got %d, %v, %v, want %d, %v, %v", tt.name, i, at, err, tt.i, tt.at, tt.err)
+			t.Errorf("%s: got master %d, cursor %v, error %v; want %d, %v, %v", tt.name, i, at, err, tt.i, tt.at, tt.err)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestShardOrder(t *testing.T) {
 			}
 			key := strconv.Itoa(m.mark)
 			if got, want := after[i].addr, c.Master(key).Addr(); got != want {
-				t.Errorf("shard %d is at %s, and key %s at %s", i, got, key, want)
+				t.Errorf("shard %d: got the master %s, want %s, which serves the key %s", i, got, want, key)
 			}
 		}
 		return
@@ -111,8 +111,8 @@ func addrs(ms []master) (all []string) {
 }
 
 // TestReloadDeadline stops the only node that the client knows, and lets the first request for the
-// cluster's state hang. That request must have a deadline, another node must be asked, and the
-// command must reach the right node.
+// cluster's state hang. That request must have a deadline, the client must ask for the state again,
+// and the command must reach the right node.
 func TestReloadDeadline(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
 	var failed, requests, endless atomic.Int32
@@ -170,7 +170,7 @@ func TestSettleWaits(t *testing.T) {
 	}
 }
 
-// TestMastersWithUnservedSlot checks that a listing visits all masters, and no replica, if a slot
+// TestMastersWithUnservedSlot checks that masters returns all masters, and no replica, if a slot
 // has no master. For such a slot, the client returns any node.
 func TestMastersWithUnservedSlot(t *testing.T) {
 	c := redistest.StartCluster(t, redistest.Config("cluster-require-full-coverage no"))

@@ -118,7 +118,7 @@ func preservedScenarios() []scenario {
 		{name: "hold: live: hold x | take x", start: n, actors: [][]verb{sequence(importHeld("A", "x")), sequence(rename("A", "email=x"))}},
 		{name: "hold: live: hold x | delete, create name=x", start: n, actors: [][]verb{sequence(importHeld("A", "x")), sequence(removeHeld("A"), create("Q", "name=x"))}, answers: checkImported},
 		{name: "hold: longer: hold x | create email=x", start: longer, actors: [][]verb{sequence(importHeld("A", "x")), sequence(create("Q", "email=x"))}, answers: checkImported, final: checkLonger, wins: 1},
-		{name: "hold: hold x | create email=x | time", start: noRecords, actors: [][]verb{sequence(importHeld("A", "x")), sequence(create("Q", "email=x")), sequence(wait(30))}, answers: checkImported, large: true, late: true},
+		{name: "hold: hold x | create email=x | time", start: noRecords, actors: [][]verb{sequence(importHeld("A", "x")), sequence(create("Q", "email=x")), sequence(wait(30))}, answers: checkImported, late: true},
 		{name: "hold: hold x | hold x", start: noRecords, actors: [][]verb{sequence(importHeld("A", "x")), sequence(importHeld("A", "x"))}, answers: checkImported, wins: 2},
 		{name: "hold: garbage: hold x", start: with(noRecords, "user/email:x/~prk", text("user/uid:Q "+someRev)), actors: [][]verb{sequence(importHeld("A", "x"))}, answers: checkImported, wins: 1},
 		{name: "hold: a claim: hold x", start: with(n, "user/email:x/~prk", text("user/uid:A "+someRev)), actors: [][]verb{sequence(importHeld("A", "x"))}, answers: checkImported, final: checkEndless, wins: 1},

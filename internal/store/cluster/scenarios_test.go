@@ -215,7 +215,6 @@ type scenario struct {
 	start  func() map[string]*cell
 	actors [][]verb
 	wins   int  // how many verbs must succeed if no actor dies; 0: any number
-	large  bool // has three actors
 	late   bool // no time passes before the first actor has ended or died
 	// Actors may rely on the schema for ten seconds, and then check it again.
 	guarded bool
@@ -340,7 +339,7 @@ func scenarios() []scenario {
 		{name: "move from email to name | create email=a", start: a, actors: [][]verb{sequence(update("A", "email= name=a")), sequence(create("Q", "email=a"))}, wins: 1},
 		{name: "a becomes A | create email=a", start: a, actors: [][]verb{sequence(update("A", "email=A")), sequence(create("Q", "email=a"))}, wins: 1},
 		{name: "A->b->a | create name=A", start: entries(someRev, "A email=A"), actors: [][]verb{sequence(update("A", "email=b"), update("A", "email=a")), sequence(create("Q", "name=A"))}},
-		{name: "a tombstone at its end | create email=x", start: with(noRecords, "user/uid:Q", dead("~fence=1")), actors: [][]verb{sequence(create("Q", "email=x")), sequence(create("R", "email=x")), sequence(wait(600))}, large: true},
+		{name: "a tombstone at its end | create email=x", start: with(noRecords, "user/uid:Q", dead("~fence=1")), actors: [][]verb{sequence(create("Q", "email=x")), sequence(create("R", "email=x")), sequence(wait(600))}},
 		{name: "index: cook->baker | baker->cook", start: job, actors: [][]verb{sequence(update("A", "job=baker")), sequence(update("A", "job=baker"), update("A", "job=cook"))}, wins: 3},
 		{name: "index: cook->baker | delete", start: job, actors: [][]verb{sequence(update("A", "job=baker")), sequence(remove("A"))}},
 		{name: "index: delete, create | update", start: job, actors: [][]verb{sequence(remove("A"), create("A", "name=n job=cook")), sequence(update("A", "job=baker"))}},
@@ -350,23 +349,23 @@ func scenarios() []scenario {
 		{name: "tags: tag | delete", start: a, actors: [][]verb{sequence(tag("A", "red")), sequence(remove("A"))}},
 		{name: "tags: tag | delete, create", start: a, actors: [][]verb{sequence(tag("A", "red")), sequence(remove("A"), create("A", "email=a", "blue"))}},
 		{name: "tags: create | delete, create", start: noRecords, actors: [][]verb{sequence(create("P", "email=x", "red")), sequence(remove("P"), create("P", "name=y"))}},
-		{name: "tags: delete | create anew | time", start: tagged, actors: [][]verb{sequence(remove("A")), sequence(create("A", "email=x", "red")), sequence(wait(30))}, final: checkRecreated, late: true, large: true},
-		{name: "lookup: update a->x | find a | find x", start: a, actors: [][]verb{sequence(update("A", "email=x")), sequence(find("a", "email")), sequence(find("x", "email"))}, large: true},
-		{name: "lookup: delete, create a | find a | find a", start: a, actors: [][]verb{sequence(remove("A"), create("Q", "email=a")), sequence(find("a", "email")), sequence(find("a", "email"))}, large: true},
+		{name: "tags: delete | create anew | time", start: tagged, actors: [][]verb{sequence(remove("A")), sequence(create("A", "email=x", "red")), sequence(wait(30))}, final: checkRecreated, late: true},
+		{name: "lookup: update a->x | find a | find x", start: a, actors: [][]verb{sequence(update("A", "email=x")), sequence(find("a", "email")), sequence(find("x", "email"))}},
+		{name: "lookup: delete, create a | find a | find a", start: a, actors: [][]verb{sequence(remove("A"), create("Q", "email=a")), sequence(find("a", "email")), sequence(find("a", "email"))}},
 		{name: "lookup: email to name | find a, find a", start: a, actors: [][]verb{sequence(update("A", "email= name=a")), sequence(find("a", "email", "name"), find("a", "email", "name"))}},
 		{name: "lookup: a goes, and comes in another field | find a", start: a, actors: [][]verb{sequence(update("A", "email=x"), create("Q", "name=a")), sequence(find("a", "email", "name"))}},
 		{name: "forget: delete, create", start: noted, actors: [][]verb{sequence(remove("A"), create("A", "email=x"))}, final: checkForgotten},
-		{name: "forget: delete | create anew | time", start: noted, actors: [][]verb{sequence(remove("A")), sequence(create("A", "email=x")), sequence(wait(30))}, final: checkForgotten, late: true, large: true},
+		{name: "forget: delete | create anew | time", start: noted, actors: [][]verb{sequence(remove("A")), sequence(create("A", "email=x")), sequence(wait(30))}, final: checkForgotten, late: true},
 		{name: "replace: tags | other tags", start: tagged, actors: [][]verb{sequence(retag("A", "red")), sequence(retag("A", "red"))}},
 		{name: "replace: tags | delete, create", start: tagged, actors: [][]verb{sequence(retag("A", "red")), sequence(remove("A"), create("A", "email=x"))}},
 		{name: "schema: update | another schema", start: stored, actors: [][]verb{sequence(update("A", "email=x")), sequence(changeSchema())}, guarded: true},
 		{name: "schema: create | another schema", start: stored, actors: [][]verb{sequence(create("P", "email=x", "red")), sequence(changeSchema())}, guarded: true},
 		{name: "schema: delete | another schema", start: stored, actors: [][]verb{sequence(remove("A")), sequence(changeSchema())}, guarded: true},
 		{name: "schema: update | time goes by", start: stored, actors: [][]verb{sequence(update("A", "email=x")), sequence(wait(30))}, guarded: true, wins: 2},
-		{name: "3: fenced twice while updating", start: a, actors: [][]verb{sequence(update("A", "name=b")), sequence(create("Q", "name=b")), sequence(create("R", "name=b"))}, wins: 1, large: true},
-		{name: "3: create P | create, delete P | create Q", start: noRecords, actors: [][]verb{sequence(create("P", "email=x")), sequence(create("P", "name=y"), remove("P")), sequence(create("Q", "email=x"))}, large: true},
-		{name: "3: update a->x | create name=x | create email=a", start: a, actors: [][]verb{sequence(update("A", "email=x")), sequence(create("Q", "name=x")), sequence(create("R", "email=a"))}, large: true},
-		{name: "3: create email=x | name=x | email=x", start: noRecords, actors: [][]verb{sequence(create("P", "email=x")), sequence(create("Q", "name=x")), sequence(create("R", "email=x"))}, wins: 1, large: true},
-		{name: "3: delete | update a->x | create email=a", start: a, actors: [][]verb{sequence(remove("A")), sequence(update("A", "email=x")), sequence(create("R", "email=a"))}, large: true},
+		{name: "3: fenced twice while updating", start: a, actors: [][]verb{sequence(update("A", "name=b")), sequence(create("Q", "name=b")), sequence(create("R", "name=b"))}, wins: 1},
+		{name: "3: create P | create, delete P | create Q", start: noRecords, actors: [][]verb{sequence(create("P", "email=x")), sequence(create("P", "name=y"), remove("P")), sequence(create("Q", "email=x"))}},
+		{name: "3: update a->x | create name=x | create email=a", start: a, actors: [][]verb{sequence(update("A", "email=x")), sequence(create("Q", "name=x")), sequence(create("R", "email=a"))}},
+		{name: "3: create email=x | name=x | email=x", start: noRecords, actors: [][]verb{sequence(create("P", "email=x")), sequence(create("Q", "name=x")), sequence(create("R", "email=x"))}, wins: 1},
+		{name: "3: delete | update a->x | create email=a", start: a, actors: [][]verb{sequence(remove("A")), sequence(update("A", "email=x")), sequence(create("R", "email=a"))}},
 	}...)
 }

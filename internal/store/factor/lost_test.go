@@ -45,7 +45,7 @@ func TestLostReplies(t *testing.T) {
 				got, err := call(t.Context())
 				p.Pass()
 				if err != nil || got.Tries != wantTries {
-					t.Errorf("%s: got %d attempts, error %v, want %d", operation, got.Tries, err, wantTries)
+					t.Errorf("%s: got %d attempts, error %v; want %d, no error", operation, got.Tries, err, wantTries)
 				}
 			}
 			spend := func(attempt string) factor.Spend {

@@ -8,8 +8,8 @@ import (
 // Fields of an entry that has a factor.
 const (
 	// FieldMark lists the factors of an entry, as a Mark. A first step alone, such as a password,
-	// does not sign in to an entry that has this field. Only members of the record that the Mark
-	// lists count, so that leftovers of removed factors, or of an earlier entry, have no effect.
+	// does not sign in to an entry that has this field. Members of the record that the Mark does
+	// not list have no effect: they are leftovers of removed factors or of an earlier entry.
 	FieldMark = "~factor"
 	// FieldHash holds the password hash of such an entry.
 	FieldHash = "~password2"
@@ -25,7 +25,7 @@ type Mark string
 // Any reports whether the entry has a factor. Even a damaged mark counts.
 func (m Mark) Any() bool { return m != "" }
 
-// Names returns the names of the members that count.
+// Names returns the names of factors in the mark. It leaves out malformed ones.
 func (m Mark) Names() (names []string) {
 	for name := range strings.SplitSeq(string(m), ",") {
 		if kind, id, _ := strings.Cut(name, "/"); isKind(kind) && id != "" {

@@ -10,7 +10,7 @@
 -- judged, so that simultaneous attempts never exceed the limit.
 --
 -- The value of a spent ticket is "- UNTIL BOND ATTEMPT". It stays for an hour, so that a late
--- "issue" does not bring the ticket back. Only the newest of them stay.
+-- "issue" does not bring the ticket back. Only the newest spent tickets stay.
 --
 -- Attempts that could guess a proof are also counted over all tickets: those from an origin that
 -- has signed in before ("origin/ORIGIN") in "tries/ORIGIN", all others together in "tries/". The
@@ -172,11 +172,11 @@ end
 
 local all = redis.pcall('HGETALL', record)
 if failed(all) then return redis.error_reply(all.err) end
-local open, spent, stale, others, last, known = {}, {}, {}, false, now + ARGV[5], nil
+local open, spent, stale, has_other_members, last, known = {}, {}, {}, false, now + ARGV[5], nil
 for i = 1, #all, 2 do
   local t, ended = parse(all[i + 1]), tonumber((string.match(all[i + 1], '^%- (%d+) ')))
   if string.sub(all[i], 1, 7) ~= 'ticket/' then
-    others = true
+    has_other_members = true
   elseif t or ended and ended > now then
     if all[i] == name then known = all[i + 1] end
     local kept = t and open or spent
@@ -187,8 +187,8 @@ for i = 1, #all, 2 do
   end
 end
 if known then return parse(known) and {name, known} or {} end -- sent again
--- If there are too many, the oldest ticket of the most frequent origin is removed. So somebody who
--- knows the password does not push out the ticket of the owner, who is at another origin.
+-- If there are too many tickets, the oldest one of the most frequent origin is removed. So somebody
+-- who knows the password does not push out the ticket of the owner, who is at another origin.
 local function newest_first(a, b) return a.ends > b.ends or a.ends == b.ends and a.name < b.name end
 table.sort(open, newest_first)
 local frequency = {[ARGV[7]] = 1}
@@ -207,6 +207,6 @@ for i = tonumber(ARGV[9]) + 1, #spent do stale[#stale + 1] = spent[i].name end
 local text = member({ends = now + ARGV[5], bond = bond, step = ARGV[6], origin = ARGV[7], attempts = ''})
 local reply = redis.pcall('HSET', record, name, text)
 if failed(reply) then return redis.error_reply(reply.err) end
-if not others then redis.call('PEXPIRE', record, ms(last - now)) end
+if not has_other_members then redis.call('PEXPIRE', record, ms(last - now)) end
 for _, gone in ipairs(stale) do redis.call('HDEL', record, gone) end
 return {name, text}

@@ -121,7 +121,7 @@ type FeedLine struct {
 type FeedPage struct {
 	Lines []FeedLine
 	// Gap reports for each part whether the line at the position no longer exists. Lines after it
-	// may have been lost as well. With Reverse, none is reported.
+	// may have been lost as well. With Reverse, no gap is reported.
 	Gap [FeedParts]bool
 	// At is where to continue in each part after a gap: the position of the last remaining line
 	// that is not after the old position, or "" for the beginning.

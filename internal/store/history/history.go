@@ -122,8 +122,8 @@ func MayStayInEntry(note string) bool {
 	return len(words) == 0 || len(words) == lineWords && words[1] == "create"
 }
 
-// Args returns the last arguments of a script, as history.lua expects them. where is InEntry,
-// InRecord, InBoth or InFeed, and maxEntries the maximum number of entries in the feed.
+// Args returns the last arguments of a script, as history.lua expects them. The parameter where is
+// InEntry, InRecord, InBoth or InFeed; maxEntries is the maximum number of entries in the feed.
 func (n Note) Args(where string, maxEntries int64, prk recordkey.Key) []string {
 	about := "-"
 	if prk.IsValid() {

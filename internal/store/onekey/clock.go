@@ -7,7 +7,7 @@ import (
 
 const (
 	// maxTimeAge limits how long the time of a server is computed from its last reply. A step of
-	// the server's clock goes unnoticed for as long.
+	// the server's clock goes unnoticed for that long.
 	maxTimeAge = time.Second
 	// maxClockStep limits how much the clock of this machine may have been set since the reply.
 	maxClockStep = 50 * time.Millisecond
@@ -24,7 +24,7 @@ type serverClock struct {
 // suspended.
 type timeReply struct{ server, monotonic, wall time.Time }
 
-// set stores the server's reply to a command that was sent at a moment, unless it has a newer one.
+// set stores the server's reply to a command that was sent at a moment, unless c has a newer one.
 func (c *serverClock) set(server, moment time.Time) {
 	if last := c.last.Load(); last == nil || moment.After(last.monotonic) {
 		c.last.Store(&timeReply{server: server, monotonic: moment, wall: moment.Round(0)})

@@ -11,7 +11,7 @@ func TestServerClock(t *testing.T) {
 	received, server := time.Now(), time.Unix(1, 0)
 	var c serverClock
 	if c.replyFor(received) != nil {
-		t.Error("a clock without a reply has one")
+		t.Error("a clock without a reply returns one")
 	}
 	c.set(server, received)
 	for age, asks := range map[time.Duration]bool{0: false, maxTimeAge: false, maxTimeAge + 1: true, -1: true} {

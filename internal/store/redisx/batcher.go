@@ -59,7 +59,7 @@ func NewBatcher[T any](limit int, flush func(context.Context, []T)) *Batcher[T] 
 	return &Batcher[T]{flush: flush, limit: limit}
 }
 
-// Do sends the items of a call in one batch with those of others, and waits until they are
+// Do sends the items of a call in one batch with those of other calls, and waits until they are
 // answered. The only errors are those of the context. If the call was already in flight, the error
 // is also ErrAbandoned, and the items must not be used anymore.
 func (b *Batcher[T]) Do(ctx context.Context, items ...T) error {

@@ -159,7 +159,7 @@ func queueScan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Sca
 // after Tally, it counts those of live entries and lists the others, such as tombstones. It replies
 // like SCAN: the next cursor, then the count followed by the listed keys. Its arguments are the
 // cursor, the pattern, COUNT and Tally.
-const tallyScript = `local found, counted, others = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), 0, {''}
+const tallyScript = `local found, counted, listed = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), 0, {''}
 local from, find, pcall = #ARGV[4] + 1, string.find, redis.pcall
 for _, key in ipairs(found[2]) do
   if not find(key, '/', from, true) then -- the key of an entry, not of a record beside one
@@ -167,12 +167,12 @@ for _, key in ipairs(found[2]) do
     if type(isa) == 'string' and isa ~= '' then
       counted = counted + 1
     else
-      others[#others + 1] = key
+      listed[#listed + 1] = key
     end
   end
 end
-others[1] = tostring(counted)
-return {found[1], others}`
+listed[1] = tostring(counted)
+return {found[1], listed}`
 
 // Tally does for keys, the result of a SCAN, what tallyScript does, on a server that cannot run the
 // script. It returns the number of live entries, in digits, followed by the other keys.
@@ -186,16 +186,16 @@ func Tally(ctx context.Context, server redis.Cmdable, keys []string, prefix stri
 	if err := Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
-	counted, others := 0, []string{""}
+	counted, listed := 0, []string{""}
 	for i, isa := range isas {
 		if isa.Val() != "" {
 			counted++
 		} else {
-			others = append(others, keys[i])
+			listed = append(listed, keys[i])
 		}
 	}
-	others[0] = strconv.Itoa(counted)
-	return others, nil
+	listed[0] = strconv.Itoa(counted)
+	return listed, nil
 }
 
 // rewriteRev writes an entry's rev again without changing it. WAIT waits only for the writes of its

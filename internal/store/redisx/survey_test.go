@@ -58,7 +58,7 @@ func TestSurvey(t *testing.T) {
 			defer c.Close()
 			s, err := Survey(t.Context(), c, "here", test.closely)
 			if got := describe(s); err != nil || got != test.want || s.Name != "here" {
-				t.Errorf("%v, %v, name %q\n got %q\nwant %q", s, err, s.Name, got, test.want)
+				t.Errorf("got name %q, error %v, want %q, no error\n got %q\nwant %q", s.Name, err, "here", got, test.want)
 			}
 			var warns []string
 			for _, w := range store.Warnings([]store.Server{s}) {

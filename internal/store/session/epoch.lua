@@ -1,5 +1,5 @@
 -- epoch returns the epoch to which a new session of an entry is bound. The epoch is a text in the
--- entry. When it changes, all sessions end. The script stores one if the entry has none.
+-- entry. When it changes, all sessions end. If the entry has no epoch, the script stores one.
 --
 -- KEYS[1]  the entry
 -- ARGV[1]  type

@@ -16,7 +16,7 @@
 -- its secret.
 --
 -- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
--- does not bring the session back. Only the newest of them stay. If the server is full, the
+-- does not bring the session back. Only the newest ended sessions stay. If the server is full, the
 -- member is removed instead.
 --
 -- The script reads the entry only to write lines of its history, because in a slot that is being

@@ -140,7 +140,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 // noteCreate returns the history line of a create and the maximum number of entries in the feed, or
 // "" and "0" if the create has no line. If there is a line, it also appends the key of the feed to
 // keys.
-func (e *Engine) noteCreate(keys []string, c *store.Change) (with []string, line, maxEntries string) {
+func (e *Engine) noteCreate(keys []string, c *store.Change) (withFeed []string, line, maxEntries string) {
 	if len(c.Note.Lines) == 0 {
 		return keys, "", "0"
 	}

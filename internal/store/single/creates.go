@@ -121,8 +121,8 @@ func withoutConflicts(all []*creation) []*creation {
 }
 
 // createAll makes the entries with one script for each group, and stores the outcome of each
-// creation. It makes no entry of a group if a record that the group needs already exists, or if
-// the stored schema is another. No two creations may need the same key.
+// creation. It makes no entry of a group if one of the keys that must be absent exists, or if the
+// stored schema is another one. No two creations may need the same key.
 func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	gs := groupCreations(all)
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {

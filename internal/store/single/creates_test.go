@@ -72,7 +72,7 @@ func TestCreateBatch(t *testing.T) {
 			go func() {
 				made, unsure, err := s.create(t, t.Context(), strconv.Itoa(i))
 				if !made || unsure || err != nil {
-					errs[i] = fmt.Errorf("caller %d: made %v, outcome unknown %v, error %v; want true, false, <nil>", i, made, unsure, err)
+					errs[i] = fmt.Errorf("caller %d: made %v, outcome unknown %v, error %v; want true, false, no error", i, made, unsure, err)
 				}
 			}()
 		}
@@ -144,7 +144,7 @@ func TestCreateBatchCollision(t *testing.T) {
 					successes++
 				}
 				if unsure || err != nil {
-					t.Errorf("create %d: outcome unknown %v, error %v; want false, <nil>", i, unsure, err)
+					t.Errorf("create %d: outcome unknown %v, error %v; want false, no error", i, unsure, err)
 				}
 			}()
 			synctest.Wait()

@@ -77,7 +77,7 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, erro
 	if !l.PRK.IsValid() {
 		defer e.finding.Add(-1)
 		if callers := e.finding.Add(1); callers > manyLookups && !l.All && e.options.Bulk == nil {
-			if found, sure, err := e.FindBatched(ctx, l); err != nil || sure {
+			if found, consistent, err := e.FindBatched(ctx, l); err != nil || consistent {
 				return found, redisx.Fail(err)
 			}
 		}

@@ -92,8 +92,8 @@ func TestFindBatch(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", got, found[0].Err, tt.want)
 			}
 			if m.after = func(int) {}; tt.after == nil {
-				if _, sure, err := e.FindBatched(t.Context(), tt.lookup); sure == tt.sentAgain || err != nil {
-					t.Errorf("FindBatched is sure: %v, error %v; want %v, <nil>", sure, err, !tt.sentAgain)
+				if _, consistent, err := e.FindBatched(t.Context(), tt.lookup); consistent == tt.sentAgain || err != nil {
+					t.Errorf("FindBatched: got consistent %v, error %v; want %v, no error", consistent, err, !tt.sentAgain)
 				}
 			}
 			if m.rounds == 0 {

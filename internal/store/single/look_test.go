@@ -78,7 +78,7 @@ func TestReadRaw(t *testing.T) {
 			{Key: "none", Type: store.KindNone, TTL: -2},
 		} {
 			if !reflect.DeepEqual(all[i], want) {
-				t.Errorf("limit %d: %+v, want %+v", limit, all[i], want)
+				t.Errorf("limit %d: got %+v, want %+v", limit, all[i], want)
 			}
 		}
 	}
@@ -133,7 +133,7 @@ func TestReadRawUnavailable(t *testing.T) {
 		"all":     func() error { _, err := store.Inspect(ctx, e, keys, 1); return err },
 	} {
 		if err := read(); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("%s: %v, want ErrUnavailable", name, err)
+			t.Errorf("%s: got %v, want ErrUnavailable", name, err)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// init adds the methods that write the sessions and the tokens of the entry "a".
+// init adds the calls that write the sessions and the tokens of the entry "a".
 func init() {
 	for name, v := range loginCalls {
 		refusedCalls[name], effects[name], preparations[name] = v.call, effect{uid: "a", done: v.done}, v.prepare

@@ -36,16 +36,16 @@ func (refusalLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
-// lostRefusals lists, for each method, the commands that the server refuses, one at a time.
+// lostRefusals lists, for each call, the commands that the server refuses, one at a time.
 var lostRefusals = map[string][]string{
 	"update":       {"HDEL", "UNLINK", "SREM", "EXPIRE"},
 	"replace tags": {"HDEL", "UNLINK", "SREM", "EXPIRE"},
 	"delete":       {"HDEL", "UNLINK", "SREM", "EXPIRE"},
 }
 
-// TestRefusalIsLost has the server refuse a command, and loses that reply. When the script is sent
-// again, the change may have been made already, with only its removals left to do. The change must
-// still leave its history line.
+// TestRefusalIsLost has the server refuse a command, and loses the reply that says so. When the
+// script is sent again, the change may have been made already, with only its removals left to do.
+// The change must still leave its history line.
 func TestRefusalIsLost(t *testing.T) {
 	srv := redistest.Start(t)
 	for name, commands := range lostRefusals {
@@ -61,8 +61,8 @@ func TestRefusalIsLost(t *testing.T) {
 	}
 }
 
-// loseRefusal calls a method while r refuses one of its commands and that reply is lost. It reports
-// whether r refused anything.
+// loseRefusal makes a call while r refuses one of its commands and the reply that says so is lost.
+// It reports whether r refused anything.
 func loseRefusal(t *testing.T, srv *redistest.Server, name string, r *refuser) bool {
 	t.Helper()
 	client := srv.Client()

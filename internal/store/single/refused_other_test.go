@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// init adds the methods that leave no history line: those for invitations, counters and repairs.
+// init adds the calls that leave no history line: those for invitations, counters and repairs.
 func init() {
 	for name, v := range otherCalls {
 		refusedCalls[name], preparations[name] = v.call, v.prepare
@@ -142,9 +142,9 @@ func (p fixture) invited(hash string) bool {
 	return err == nil && left > 0
 }
 
-// TestIssueSentAgainAfterAnother issues a token, another, and the first again, as if the first
-// reply had been lost. ~tokens must still name the other token, so that a change that read the
-// record of tokens before the other token was issued is refused.
+// TestIssueSentAgainAfterAnother issues a token, then another one, and then the first again, as if
+// the first reply had been lost. ~tokens must still name the other token, so that a change that
+// read the record of tokens before the other token was issued is refused.
 func TestIssueSentAgainAfterAnother(t *testing.T) {
 	p := newFixture(t, redistest.Start(t))
 	p.apply(p.draft("a", "x", nil))
@@ -154,7 +154,7 @@ func TestIssueSentAgainAfterAnother(t *testing.T) {
 		}
 	}
 	if mark := p.find("a").Fields["~tokens"]; !strings.HasPrefix(mark, "1anothe") {
-		t.Errorf("~tokens is %q, want it to name the token another", mark)
+		t.Errorf("~tokens is %q, want it to name the token %q", mark, "another")
 	}
 	if !p.hasToken("first") || !p.hasToken("another") {
 		t.Error("a token is missing")

@@ -127,7 +127,7 @@ func (p fixture) dump() map[string]string {
 
 // checkInvariants reports broken invariants. The SRKs of each live entry must name it (I1, and so
 // I2), and its tags must be in their indexes (I5). A live entry must not have a time to live. Tags
-// may exist without a live entry only if cut is true, because a method was cut off.
+// may exist without a live entry only if cut is true, because a call was cut off.
 func (p fixture) checkInvariants(what string, cut bool) {
 	p.t.Helper()
 	ctx, client := p.t.Context(), p.engine.client
@@ -240,7 +240,7 @@ func (p fixture) applyNoted(e *Engine, c store.Change) error {
 	return err
 }
 
-// testNote is the note of the refused methods.
+// testNote is the note of the refused calls.
 var testNote = history.Note{Lines: []string{"probe / / / /"}}
 
 func noted(c store.Change) store.Change {
@@ -256,7 +256,7 @@ type effect struct {
 	done   func(p fixture) bool
 	silent bool // it leaves no history line
 	writes int  // the least number of writes that its script makes; 0 stands for 2
-	// harmless says that the method may fail and still have written something, since that does no
+	// harmless says that the call may fail and still have written something, since that does no
 	// harm.
 	harmless bool
 }
@@ -281,7 +281,7 @@ func (p fixture) hasTag(tag string) bool {
 	return p.engine.client.SIsMember(p.t.Context(), "user/uid:a/tags", tag).Val()
 }
 
-// checkNotes checks that a method that took no effect left no history line, and that a method that
+// checkNotes checks that a call that took no effect left no history line, and that a call that
 // succeeded left one.
 func (p fixture) checkNotes(what, name string, acknowledged bool) {
 	p.t.Helper()
@@ -328,7 +328,7 @@ func (p fixture) checkForgotten(what, uid string) {
 
 // TestRefusedInTheMiddle has the server refuse each write of each script, one at a time. Nothing
 // may be broken then; the error must say that the outcome is unknown, unless nothing was written;
-// and the method must succeed later.
+// and the call must succeed later.
 func TestRefusedInTheMiddle(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range refusedCalls {
@@ -350,7 +350,7 @@ func TestRefusedInTheMiddle(t *testing.T) {
 }
 
 // TestForbidden takes away the right to one command after the other, each during all attempts of a
-// method.
+// call.
 func TestForbidden(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range refusedCalls {
@@ -362,10 +362,10 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// runRefused calls a method while r refuses some of its writes, and checks what is left. If a
-// create with tags or a delete fails and leaves no live entry, runRefused then makes the next entry
-// with that UID. At the end it calls the method again, without refusals. It reports whether r
-// refused anything.
+// runRefused makes a call while r refuses some of its writes, and checks what is left. If a create
+// with tags or a delete fails and leaves no live entry, runRefused then makes the next entry with
+// that UID. At the end it makes the call again, without refusals. It reports whether r refused
+// anything.
 func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bool {
 	t.Helper()
 	client := srv.Client()
@@ -442,7 +442,7 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 	return r.refused
 }
 
-// checkTaken checks that no other entry gets a value that "a" has or holds.
+// checkTaken checks that a new entry cannot get a value that "a" has or holds.
 func (p fixture) checkTaken(what, value string) {
 	p.t.Helper()
 	if err := p.applyNoted(p.engine, p.draft("other", value, nil)); !errors.Is(err, store.ErrDuplicate) {
@@ -450,9 +450,9 @@ func (p fixture) checkTaken(what, value string) {
 	}
 }
 
-// checkKept checks that a retired UID stays retired, that a value that was given up names the entry
-// that holds it, and that nobody else gets it or a further value. If the server refused something,
-// the SRK may lack its time to live.
+// checkKept checks that a retired UID stays retired, that the SRK of a value that was given up
+// names the entry that holds it, and that no other entry gets it or a further value. If the server
+// refused something, the SRK may lack its time to live.
 func (p fixture) checkKept(what, name string, refused bool) {
 	p.t.Helper()
 	ctx, client, prk := p.t.Context(), p.engine.client, "user/uid:a"

@@ -82,7 +82,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	e := &Engine{options: o}
 	// With Bulk, every command is sent on its own: the context of a call shows whether it belongs
-	// to a bulk run, and a batch of calls has no such context.
+	// to a bulk, and a batch of calls has no such context.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Retryable: e.retryable, Sent: e.mayHaveRun, Pause: redisx.SleepWithJitter}, o.Bulk != nil)
 	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, Sorted: o.Embedded, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Lazy: o.Lazy, Close: o.Close, Notes: history.InBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(maxGroup, func(ctx context.Context, all []*creation) { e.createAll(ctx, withoutConflicts(all)) })

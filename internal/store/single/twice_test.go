@@ -130,9 +130,9 @@ var lostReplyCases = []struct {
 	}},
 }
 
-// TestCreateArrivesTwice loses the replies to a create, which is sent again. The entry must be made
-// only once, must not fail as a duplicate of itself, and must not be made again after others
-// changed it in the meantime (I7).
+// TestCreateArrivesTwice loses the replies to a create, which is sent again. The create must make
+// the entry only once, must not fail as a duplicate of itself, and must not make the entry again
+// after others changed it in the meantime (I7).
 func TestCreateArrivesTwice(t *testing.T) {
 	for _, tt := range lostReplyCases {
 		t.Run(tt.name, func(t *testing.T) {

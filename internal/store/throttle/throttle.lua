@@ -5,7 +5,7 @@
 --
 -- KEYS     hashes of counters: an account's, an origin's, or one of each
 -- ARGV[1]  admit     counts an attempt, unless it has to wait
---          ask       returns what "admit" would return, but writes nothing, and at is 0
+--          ask       returns what "admit" would return, but with 0 for at, and writes nothing
 --          forgive   undoes an attempt that had the right password, and makes its origin familiar
 --          withdraw  undoes an attempt that did not take place
 --          reset     removes all failures and delays, but keeps familiar origins
@@ -231,8 +231,8 @@ if verb == 'ask' or verb == 'admit' and longest_wait > 0 and not has_own then re
 
 local act = {admit = count, forgive = forgive, withdraw = withdraw, reset = reset}
 local own_budget, at = has_own and 1 or 0, 0
--- A delay of the origin does not apply to an attempt on its own budget. While the delay lasts, the
--- counters of the origin do not count such an attempt.
+-- A delay of the origin does not apply to an attempt on the origin's own budget. While the delay
+-- lasts, the counters of the origin do not count such an attempt.
 local function due(i) return verb ~= 'admit' or waits[i] == 0 end
 for i in ipairs(KEYS) do
   if due(i) and kinds[i] == 'origin' then at = 1 end

@@ -146,8 +146,8 @@ func (i Invitation) Args() []string {
 	return append(i.args(), arg.Millis(i.Life), arg.Time(i.Now))
 }
 
-// PeekArgs returns the arguments of peek.lua. waiting says that its key is not the record of the
-// tokens but the entry, in which a token may wait.
+// PeekArgs returns the arguments of peek.lua. waiting says that the script's key is the entry, in
+// which a token may wait, instead of the record of the tokens.
 func PeekArgs(hash string, now time.Time, waiting bool) []string {
 	where := ""
 	if waiting {
@@ -253,8 +253,8 @@ func (m Mark) Ended(hash string) bool {
 	return slices.Contains(strings.Fields(line), hash)
 }
 
-// Open returns the tokens that are valid at now, newest first. It returns none if the entry is
-// disabled. members is the record at Key.
+// Open returns the tokens that are valid at now, newest first. members is the record at Key. Open
+// does not check whether the entry is disabled.
 func (m Mark) Open(members map[string]string, now time.Time) (open []Stored) {
 	all := m.waiting()
 	for hash, text := range members {

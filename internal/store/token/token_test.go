@@ -57,7 +57,7 @@ func TestInvitation(t *testing.T) {
 		got, left, ok := token.ParsePeek("h", reply)
 		switch valid := age < time.Hour; {
 		case ok != valid:
-			t.Errorf("after %v: got %+v, %v, want %v", age, got, ok, valid)
+			t.Errorf("after %v: got %+v, valid %v; want valid %v", age, got, ok, valid)
 		case valid && (left != time.Hour-age || !reflect.DeepEqual(got, i.Token)):
 			t.Errorf("after %v: got %+v, valid for %v, want %+v", age, got, left, i.Token)
 		}

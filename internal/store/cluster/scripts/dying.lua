@@ -11,25 +11,25 @@
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~dying', '~since')
 if head.err then return redis.error_reply(head.err) end
 if head[1] and head[1] ~= '' then return 0 end
-local others, times, seconds = '', '', {}
+local remaining, times, seconds = '', '', {}
 for second in string.gmatch(head[3] or '', '%d+') do seconds[#seconds + 1] = second end
 for i = 1, #(head[2] or ''), 12 do
   local mark = string.sub(head[2], i, i + 11)
   local ended = mark == ARGV[1]
   for j = 1, #ARGV[4], 12 do ended = ended or mark == string.sub(ARGV[4], j, j + 11) end
   if not ended then
-    others = others .. mark
+    remaining = remaining .. mark
     times = times .. (seconds[(i + 11) / 12] or '0') .. ' '
   end
 end
 if ARGV[2] == 'begin' then
   local life = redis.call('PTTL', KEYS[1])
-  local reply = redis.pcall('HSET', KEYS[1], '~dying', others .. ARGV[1], '~since', times .. redis.call('TIME')[1])
+  local reply = redis.pcall('HSET', KEYS[1], '~dying', remaining .. ARGV[1], '~since', times .. redis.call('TIME')[1])
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
   if life ~= -1 and life < ARGV[3] * 1000 then redis.call('EXPIRE', KEYS[1], ARGV[3]) end
-elseif others == '' then
+elseif remaining == '' then
   redis.call('HDEL', KEYS[1], '~dying', '~since')
 else
-  redis.call('HSET', KEYS[1], '~dying', others, '~since', times)
+  redis.call('HSET', KEYS[1], '~dying', remaining, '~since', times)
 end
 return 1

@@ -19,8 +19,8 @@
 -- ARGV[8]  the time in milliseconds, "" for the server's
 -- ARGV[9]  the maximum number of entries in the feed, "0" if the entries have no history lines
 -- ARGV[10..]  for each shape:
---     the number of entries of this shape, and four numbers for each of them: of SRKs to write, of
---     other keys that must be absent, of tertiary records to create, and of facets;
+--     five numbers: of its entries and, for each single entry, of the SRKs to write, of the other
+--     keys that must be absent, of the tertiary records to create, and of the facets;
 --     the fields of the facets;
 --     and for each entry the values of these facets, the rev, and for each tertiary record the
 --     command that adds its members, and the members;

@@ -28,8 +28,8 @@ end
 for i = looked + 1, #KEYS do
   if pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
 end
--- Neither command changes anything. A full server refuses the first, and one that forbids HDEL the
--- second.
+-- The next two commands change nothing. A full server refuses the first one, and a server that
+-- forbids HDEL refuses the second one.
 if unset > 7 or head[5] then
   local reply = pcall('HSET', KEYS[1], '~isa', head[1])
   if type(reply) ~= 'table' then reply = pcall('HDEL', KEYS[1], '~none') end
