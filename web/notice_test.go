@@ -103,9 +103,9 @@ func TestPasswordNotice(t *testing.T) {
 	want("a reset with a second factor", both...)
 }
 
-// TestAddressNotice checks that somebody who finds an open session neither removes an address of the
-// account nor makes another one the first, and that the owner learns of such a change at all
-// addresses, with the one that is gone.
+// TestAddressNotice checks that somebody who finds an open session neither removes an address of
+// the account nor makes another one the first, and that the owner learns of such a change at all
+// addresses, including the one that is gone.
 func TestAddressNotice(t *testing.T) {
 	s, clock := newAtOnce(t)
 	ann, ctx := s.create("ann"), t.Context()
