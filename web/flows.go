@@ -674,7 +674,13 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 		return f.changeAddress(e, do, address)
 	})
 	if made(err) && after.Rev() != before.Rev() {
-		f.mailNotice(r.Context(), notice, Mail{Kind: addressMails[do], Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: address, Entry: before})
+		about := after.Text(f.Address)
+		for _, text := range before.Texts(f.Address) {
+			if !slices.Contains(after.Texts(f.Address), text) {
+				about = text // as stored: the visitor may have sent another spelling
+			}
+		}
+		f.mailNotice(r.Context(), notice, Mail{Kind: addressMails[do], Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: about, Entry: before})
 	}
 	return f.Paths.Addresses + "?done=" + url.QueryEscape(do), err
 }

@@ -136,9 +136,15 @@ func TestAddressNotice(t *testing.T) {
 		{"first", "ann@work.example", "[]"}, // it is the first already
 		{"remove", "nobody@example.com", "[]"},
 		{"first", "stranger@example.com", "[]"}, // it is not verified
-		{"remove", "ann@example.com", "[removed ann@example.com removed ann@work.example]"},
+		{"remove", "ANN@example.com", "[removed ann@example.com removed ann@work.example]"},
 	} {
 		s.send(c, "/account/addresses", "do", tt.do, "address", tt.address)
+		s.sent()
+		for _, m := range s.mails {
+			if !strings.Contains(m.Text(), strings.ToLower(tt.address)) || m.Link != "https://example.com/forgot" {
+				t.Errorf("%s %s: got the mail %q %s, want the address as it is stored", tt.do, tt.address, m.Text(), m.Link)
+			}
+		}
 		if got := fmt.Sprint(s.newMails()); got != tt.want {
 			t.Errorf("%s %s: got the mails %s, want %s", tt.do, tt.address, got, tt.want)
 		}
