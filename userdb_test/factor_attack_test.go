@@ -117,6 +117,30 @@ func TestCodesAfterWrongClock(t *testing.T) {
 	})
 }
 
+// TestVerifiedAfterWrongClock checks that a session in which the owner was verified while the
+// store's clock was an hour ahead does not count as just verified for that hour. After a failover,
+// the clock may be some seconds behind.
+func TestVerifiedAfterWrongClock(t *testing.T) {
+	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
+		_, secret := g.startSession(userdb.SessionOptions{})
+		for _, tt := range []struct {
+			ahead time.Duration
+			want  error
+		}{{10 * time.Second, nil}, {time.Hour, userdb.ErrNotVerified}} {
+			g.advance(tt.ahead)
+			_, _, err := g.users.VerifySession(t.Context(), secret, alicePassword, userdb.Attempt{})
+			must(t, err)
+			g.advance(-tt.ahead)
+			_, err = g.users.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
+			wantErr(t, "after the clock was "+tt.ahead.String()+" ahead", err, tt.want)
+		}
+		_, _, err := g.users.VerifySession(t.Context(), secret, alicePassword, userdb.Attempt{})
+		must(t, err)
+		_, err = g.users.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
+		must(t, err)
+	})
+}
+
 // TestRotationDuringLogins keeps encrypting the secrets with two keys in turn while somebody signs
 // in twenty times. Each login must succeed.
 func TestRotationDuringLogins(t *testing.T) {

@@ -81,6 +81,7 @@ func TestFrenchSpaces(t *testing.T) {
 func TestKindsOfMails(t *testing.T) {
 	for _, kind := range []web.MailKind{
 		web.MailWelcome, web.MailInvited, web.MailRegistered, web.MailReset, web.MailChange, web.MailAdd, web.MailChanging, web.MailAdding,
+		web.MailFirst, web.MailRemoved,
 		web.MailLinked, web.MailUnlinked, web.MailFactorAdded, web.MailFactorRemoved, web.MailNewCodes,
 		web.MailProve, web.MailPassword, web.MailPasskeyAdded, web.MailPasskeyRemoved,
 	} {

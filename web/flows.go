@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/coded"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -142,9 +144,14 @@ func (f *Flows) gone(err error) http.Handler {
 }
 
 // Register adds the pages to mux, and sets fields of f that are not set. Call it before Page,
-// Require and RequireTag, and wrap mux in Protect.
+// Require and RequireTag, and wrap mux in Protect. It panics if the schema does not say that
+// Address is an identifier that holds mail addresses: mails would go to whatever visitors type, and
+// nobody would have to verify it.
 func (f *Flows) Register(mux *http.ServeMux) {
 	f.setDefaults()
+	if field := f.Users.Schema().Fields[f.Address]; !field.Role.Has(schema.RoleSecondary) || !field.HasAddresses() {
+		panic(fmt.Sprintf("web: Flows.Address: the schema does not declare the field %q as an identifier of the kind email", f.Address))
+	}
 	add := func(method, path string, wrap func(http.Handler) http.Handler, h http.Handler) {
 		if path != "" {
 			mux.Handle(method+path, Protect(wrap(h)))
@@ -329,7 +336,28 @@ func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) 
 			return f.Users.AcceptInvitation(r.Context(), secret, n)
 		})
 	}
+	if errors.Is(err, userdb.ErrNotFound) {
+		if to, again := f.signInInvited(w, r, secret); again == nil {
+			return to, nil
+		}
+	}
 	return f.enter(w, r, e, err, "welcome")
+}
+
+// doubleClick is how long after the first form a second one counts as sent by the same visitor.
+const doubleClick = time.Minute
+
+// signInInvited signs in a visitor whose invitation has just been redeemed, if the form has the
+// password of the new account: after a double click, browsers show the answer to the second form.
+// This is a login like any other. The error is not for visitors.
+func (f *Flows) signInInvited(w http.ResponseWriter, r *http.Request, secret string) (string, error) {
+	uid, _ := token.SecretUID(secret)
+	e, err := f.Users.Find(r.Context(), hints.UID(uid))
+	if err != nil || time.Since(e.PasswordChanged()) > doubleClick {
+		return "", userdb.ErrNotFound
+	}
+	_, err = f.Auth.SignIn(w, r, e.Text(f.Address), r.PostFormValue("password"))
+	return f.afterFirstStep(f.Paths.Account+"?done=welcome", err)
 }
 
 // createTyped calls create with an account that has what the visitor typed and what New sets. It
@@ -567,8 +595,8 @@ func (f *Flows) email(_ http.ResponseWriter, r *http.Request) (string, error) {
 	return f.confirmByMail(r, f.Paths.Email, userdb.PurposeChange+f.Address, f.Paths.Confirm, MailChange, MailChanging)
 }
 
-// maxStepsAge is how long ago the owner of an account with a second factor may have taken both
-// steps before a change of addresses. It is as long as the store allows for a change of factors.
+// maxStepsAge is how long ago the owner of an account may have been verified before a change of
+// addresses. It is as long as the store allows for a change of factors.
 const maxStepsAge = 10 * time.Minute
 
 // needsSteps reports whether a visitor has a second factor and must take both steps again before a
@@ -577,7 +605,8 @@ func needsSteps(r *http.Request) bool {
 	return ownLevel(Entry(r.Context())) == 2 && !VerifiedWithin(r.Context(), maxStepsAge)
 }
 
-// askForSteps returns the path of the page that asks for both steps and then returns to a path.
+// askForSteps returns the path of the page that asks visitors to prove again who they are, and then
+// returns to a path.
 func (f *Flows) askForSteps(to string) (string, error) {
 	if f.Paths.Verify == "" {
 		return "", userdb.ErrNotVerified
@@ -614,6 +643,13 @@ func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link,
 	return f.sentPath(to), conceal(err)
 }
 
+// maxAddressChanges limits how often the owner of an account may change the order of addresses, or
+// remove one, within an hour: each time, the owner gets a notice.
+const maxAddressChanges = 20
+
+// addressMails are the notices of what a visitor did with one of the addresses of an account.
+var addressMails = map[string]MailKind{"first": MailFirst, "remove": MailRemoved}
+
 // addresses does one of three things: it mails a link that adds an address, makes another address
 // the first, or removes an address. An address is added only by those who read its mail. The first
 // one receives the mail of the account: it is never removed, and only a verified one takes its
@@ -623,27 +659,51 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 	if do == "add" {
 		return f.confirmByMail(r, f.Paths.Addresses, "add:"+f.Address, f.Paths.Add, MailAdd, MailAdding)
 	}
-	if needsSteps(r) {
+	if !VerifiedWithin(r.Context(), maxStepsAge) {
 		return f.askForSteps(f.Paths.Addresses)
 	}
-	_, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
-		first, reason := e.Text(f.Address), ""
-		switch {
-		case do == "first" && e.VerifiedText(f.Address, address):
-			e.PutFirst(f.Address, address)
-		case do == "first":
-			reason = "this address is not verified"
-		case do == "remove":
-			if e.DropText(f.Address, address); e.Text(f.Address) != first {
-				reason = "make another address the first before you remove this one"
+	if err := (Limit{Auth: f.Auth, Name: "addresses", Max: maxAddressChanges}).Allow(r); err != nil {
+		return "", err
+	}
+	notice, err := f.reserveNotice()
+	if err != nil {
+		return "", err
+	}
+	defer notice.leave(r.Context())
+	var before userdb.Entry
+	after, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
+		before = *e
+		return f.changeAddress(e, do, address)
+	})
+	if made(err) && after.Rev() != before.Rev() {
+		about := after.Text(f.Address)
+		for _, text := range before.Texts(f.Address) {
+			if !slices.Contains(after.Texts(f.Address), text) {
+				about = text // as stored: the visitor may have sent another spelling
 			}
 		}
-		if reason != "" {
-			return &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "first", Reason: reason}
-		}
-		return nil
-	})
+		f.mailNotice(r.Context(), notice, Mail{Kind: addressMails[do], Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: about, Entry: before})
+	}
 	return f.Paths.Addresses + "?done=" + url.QueryEscape(do), err
+}
+
+// changeAddress makes a verified address of an entry the first, or removes an address.
+func (f *Flows) changeAddress(e *userdb.Entry, do, address string) error {
+	first, reason := e.Text(f.Address), ""
+	switch {
+	case do == "first" && e.VerifiedText(f.Address, address):
+		e.PutFirst(f.Address, address)
+	case do == "first":
+		reason = "this address is not verified"
+	case do == "remove":
+		if e.DropText(f.Address, address); e.Text(f.Address) != first {
+			reason = "make another address the first before you remove this one"
+		}
+	}
+	if reason != "" {
+		return &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "first", Reason: reason}
+	}
+	return nil
 }
 
 func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, error) {

@@ -316,6 +316,65 @@ func TestFlowsPaths(t *testing.T) {
 	}
 }
 
+// TestDoubleClick sends the form that creates an account twice, one after the other and at the same
+// time. Both answers sign the visitor in. Nobody else signs in by a link that was used.
+func TestDoubleClick(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	invite := func(name string) (token string) {
+		t.Helper()
+		s.send(s.client(), "/signup", "email", name+"@example.com")
+		s.sent()
+		_, token, _ = strings.Cut(s.mails[len(s.mails)-1].Link, "token=")
+		return token
+	}
+	create := func(c *http.Client, token, name, password string) (status int, to string) {
+		status, to, _ = s.send(c, "/welcome", "token", token, "name", name, "password", password)
+		return status, to
+	}
+	ann := invite("ann")
+	for n := range 2 {
+		c := s.client()
+		if status, to := create(c, ann, "ann", goodPassword); status != http.StatusSeeOther || to != "/account?done=welcome" {
+			t.Errorf("form %d: got %d %s, want 303 to the account", n+1, status, to)
+		}
+		if status, _, _ := s.send(c, "/account"); status != http.StatusOK {
+			t.Errorf("after form %d: got %d, want the account", n+1, status)
+		}
+	}
+	c := s.client()
+	if status, _ := create(c, ann, "ann", "another good password"); status != http.StatusGone {
+		t.Errorf("another password: got %d, want 410", status)
+	}
+	if status, _, _ := s.send(c, "/account"); status != http.StatusSeeOther {
+		t.Errorf("after another password: got %d, want the page to sign in", status)
+	}
+	bob := invite("bob")
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			if status, to := create(s.client(), bob, "bob", goodPassword); status != http.StatusSeeOther {
+				t.Errorf("two forms at the same time: got %d %s, want 303", status, to)
+			}
+		})
+	}
+	both.Wait()
+}
+
+// TestAddressField checks that Flows are not registered with a field that does not hold mail
+// addresses.
+func TestAddressField(t *testing.T) {
+	for _, field := range []string{"name", "nothing"} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: got no panic, want one", field)
+				}
+			}()
+			newFlows(t, "memory:", func(f *web.Flows) { f.Address = field })
+		}()
+	}
+}
+
 func TestStatus(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

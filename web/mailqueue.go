@@ -30,6 +30,8 @@ const (
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
 	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
 	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
+	MailFirst      MailKind = "first"      // tells To that Address is now the first one of Entry
+	MailRemoved    MailKind = "removed"    // tells To that Entry no longer has Address
 	MailLinked     MailKind = "linked"     // tells To that Entry can sign in with provider Address
 	MailUnlinked   MailKind = "unlinked"   // tells To that Entry can no longer do so
 
@@ -46,8 +48,8 @@ type Mail struct {
 	Kind MailKind
 	To   string
 	Link string
-	// Address is the address that MailChanging and MailAdding are about, or the label of the
-	// provider that MailLinked and MailUnlinked are about.
+	// Address is the address that MailChanging, MailAdding, MailFirst and MailRemoved are about, or
+	// the label of the provider that MailLinked and MailUnlinked are about.
 	Address string
 	// Entry belongs to the visitor who caused the mail. It is the zero Entry unless that visitor is
 	// signed in, or has just created the account or set its password.

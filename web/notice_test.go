@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
@@ -100,6 +101,60 @@ func TestPasswordNotice(t *testing.T) {
 		t.Errorf("a reset with a second factor: got %d %s, want 303 to the sign-in", status, to)
 	}
 	want("a reset with a second factor", both...)
+}
+
+// TestAddressNotice checks that somebody who finds an open session neither removes an address of
+// the account nor makes another one the first, and that the owner learns of such a change at all
+// addresses, including the one that is gone.
+func TestAddressNotice(t *testing.T) {
+	s, clock := newAtOnce(t)
+	ann, ctx := s.create("ann"), t.Context()
+	s.addAddresses(ann, "ann@work.example", "stranger@example.com")
+	secret, _, err := s.users.IssueFor(ctx, hints.UID(ann.UID()), "email", userdb.Token{Purpose: "verify"})
+	if err == nil {
+		_, _, err = s.users.Redeem(ctx, "verify", secret)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	clock.Advance(11 * time.Minute)
+	const verify = "/account/verify?return=%2Faccount%2Faddresses"
+	for _, do := range []string{"first", "remove"} {
+		status, to, body := s.send(c, "/account/addresses", "do", do, "address", "ann@work.example")
+		if status != http.StatusSeeOther || to != verify {
+			t.Errorf("%s after eleven minutes: got %d %s, want 303 to %s: %s", do, status, to, verify, body)
+		}
+	}
+	if got := s.newMails(); len(got) > 0 || s.find("ann").Text("email") != "ann@example.com" {
+		t.Errorf("got the mails %q or another first address, want neither", got)
+	}
+	s.send(c, "/account/verify", "password", goodPassword, "return", "/account/addresses")
+	for _, tt := range []struct{ do, address, want string }{
+		{"first", "ann@work.example", "[first ann@example.com first ann@work.example]"},
+		{"first", "ann@work.example", "[]"}, // it is the first already
+		{"remove", "nobody@example.com", "[]"},
+		{"first", "stranger@example.com", "[]"}, // it is not verified
+		{"remove", "ANN@example.com", "[removed ann@example.com removed ann@work.example]"},
+	} {
+		s.send(c, "/account/addresses", "do", tt.do, "address", tt.address)
+		s.sent()
+		for _, m := range s.mails {
+			if !strings.Contains(m.Text(), strings.ToLower(tt.address)) || m.Link != "https://example.com/forgot" {
+				t.Errorf("%s %s: got the mail %q %s, want the address as it is stored", tt.do, tt.address, m.Text(), m.Link)
+			}
+		}
+		if got := fmt.Sprint(s.newMails()); got != tt.want {
+			t.Errorf("%s %s: got the mails %s, want %s", tt.do, tt.address, got, tt.want)
+		}
+	}
+	for range 20 {
+		s.send(c, "/account/addresses", "do", "remove", "address", "nobody@example.com")
+	}
+	if status, _, _ := s.send(c, "/account/addresses", "do", "remove", "address", "stranger@example.com"); status != http.StatusTooManyRequests {
+		t.Errorf("after twenty changes: got %d, want 429", status)
+	}
 }
 
 // TestPasswordNoticeUnproven checks that a visitor who signs up with the address of somebody else

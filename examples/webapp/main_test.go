@@ -399,6 +399,9 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("the page does not show two verified addresses:\n%s", page)
 		}
 		v.do(303, at, "do", "remove", "address", first)
+		if links := v.links(); len(links) != 2 || !strings.HasSuffix(links[first], "/forgot") || !strings.HasSuffix(links[work], "/forgot") {
+			t.Errorf("got notices with the links %v, want one to each address", links)
+		}
 		v.checkProblem(v.do(422, at, "do", "remove", "address", work), "", "The first address must be a verified one, and it cannot be removed.")
 		v.wantAddresses("ann", work)
 		v.newVisitor().do(422, "/signin", "identifier", first, "password", password)

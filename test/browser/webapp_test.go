@@ -313,6 +313,7 @@ func (b *browser) testAddresses() {
 		b.t.Helper()
 		b.follow("pressing "+selector, chromedp.Click(selector, chromedp.ByQuery))
 		b.onPage("Addresses", done, "ann@example.org")
+		b.linkAmong("ann@straße.example", "ann@example.org") // both get a notice
 	}
 	b.visit("/account/addresses")
 	b.onPage("Addresses", "ann@example.org", "first", "verified")

@@ -121,6 +121,28 @@ func TestSecondFactor(t *testing.T) {
 		t.Errorf("the second step: got %d %s, want 303: %s", status, to, body)
 	}
 	s.wantWho("after the second step", c, "ada")
+
+	// To link another identity, an account with a second factor needs both steps again: the
+	// password alone is not enough.
+	s.skew.Store(int64(-11 * time.Minute))
+	c = s.browser()
+	_, to, _ = s.through(c, p, "a", "")
+	s.send(c, to, "recovery", confirmed.RecoveryCodes[1])
+	query := p.authorize(s.begin(c, "op", "link", "1"), "b", "")
+	s.skew.Store(0)
+	site, err := url.Parse(s.server.URL)
+	must(t, err)
+	cookies := c.Jar.Cookies(site)
+	at := slices.IndexFunc(cookies, func(c *http.Cookie) bool { return c.Name == "session" })
+	_, _, err = s.users.VerifySession(ctx, cookies[at].Value, goodPassword, userdb.Attempt{})
+	must(t, err)
+	const verify = "/account/verify?return=%2Faccount%2Flinks"
+	if _, to, body := s.answer(c, "op", query); to != verify || s.links("ada") != 1 {
+		t.Errorf("the answer: got %s and %d links, want %s and 1: %s", to, s.links("ada"), verify, body)
+	}
+	if _, to, body := s.send(c, "/signin/with/op", "link", "1"); to != verify {
+		t.Errorf("beginning to link: got %s, want %s: %s", to, verify, body)
+	}
 }
 
 // TestSameWords checks that the answer to an unknown identity does not depend on whether somebody

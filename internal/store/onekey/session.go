@@ -126,7 +126,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	case !s.Live(now):
 		return store.Record{}, session.Session{}, store.ErrNotFound
 	case now.Sub(s.Seen) < session.SeenInterval:
-		return found.Record, s, nil
+		return found.Record, s.AsOf(now), nil
 	}
 	// A crash may lose this write without harm.
 	if ks.options.Lazy != nil {
@@ -134,13 +134,13 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	}
 	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, session.Args(session.Seen, now, id, ""))
 	if err != nil { // the older time stays
-		return found.Record, s, nil
+		return found.Record, s.AsOf(now), nil
 	}
 	seen := session.ParseAll(redisx.Texts(reply))
 	if len(seen) == 0 {
 		return store.Record{}, session.Session{}, store.ErrNotFound
 	}
-	return found.Record, seen[0], nil
+	return found.Record, seen[0].AsOf(now), nil
 }
 
 // A sessionQuery holds the commands that find a session.

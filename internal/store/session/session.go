@@ -90,6 +90,25 @@ type Session struct {
 // Live reports whether the session has not expired at now. The zero Session has expired.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
+// clockTolerance is how far the clocks of two servers may be apart, of which one takes the place of
+// the other.
+const clockTolerance = time.Minute
+
+// unknownTime stands for a time that nobody knows, and that counts as long ago.
+var unknownTime = time.UnixMilli(0)
+
+// AsOf returns the session as of now. If it was verified at a later time, the clock was wrong then,
+// and it is not known how long ago that was. Otherwise the owner would count as just verified until
+// the clock reaches that time.
+func (s Session) AsOf(now time.Time) Session {
+	for _, at := range []*time.Time{&s.Verified, &s.VerifiedLevel2} {
+		if at.Sub(now) > clockTolerance {
+			*at = unknownTime
+		}
+	}
+	return s
+}
+
 // ValidFor reports whether the session is valid for the entry. It does not check whether the
 // session has expired. In an entry with a second factor, only sessions of level 2 are valid.
 func (s Session) ValidFor(e Entry) bool {
