@@ -175,7 +175,8 @@ func (d *console) press(action string) {
 	d.follow("pressing "+action, click(form+" button"))
 }
 
-// unfold opens the part of the page that hides a form. form is a selector; the first match counts.
+// unfold opens the part of the page that hides a form or an input. form is a selector; the first
+// match counts.
 func (d *console) unfold(form string) {
 	d.t.Helper()
 	var hidden bool
