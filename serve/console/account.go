@@ -169,7 +169,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	a := account{
 		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
 		Primary: declared.Primary,
-		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.HeldValues(), HasTags: declared.Tertiary["tags"].Kind == "set",
+		Fields:  newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.HeldValues(), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
 	a.Names = headIdentifiers(identifiersOf(e, declared), a.Lists)
 	if r.Method == http.MethodGet && slices.ContainsFunc(a.Tabs(), func(t tab) bool { return t.Name == r.FormValue("tab") }) {
