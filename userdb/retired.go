@@ -48,8 +48,8 @@ func retiredUID(r store.Record) RetiredUID {
 
 // RetiredPage returns up to limit retired UIDs of the type, and at most 1,000. after is the next
 // that an earlier call returned, or "" for the first page. next is "" after the last page. A page
-// reads about 100,000 keys, so it may have fewer UIDs than limit, or none, although next is not "".
-// The error is ErrCursor if after is invalid.
+// scans at most about 100,000 keys and stops after about 80 ms, so it may have fewer UIDs than
+// limit, or none, although next is not "". The error is ErrCursor if after is invalid.
 func (t *Type) RetiredPage(ctx context.Context, after string, limit int) (page []RetiredUID, next string, err error) {
 	ctx, v := t.db.begin(ctx, "RetiredPage", &err)
 	defer v.end(&err)

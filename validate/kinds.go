@@ -25,6 +25,9 @@ type kind struct {
 	quick func(value string) bool
 	// visible says that values must not contain invisible characters other than the two joiners.
 	visible bool
+	// emoji says that they may have U+FE0F after a symbol nevertheless, because phones write it
+	// there. The canonical form leaves it out.
+	emoji bool
 	// max is the maximum length of a value in bytes.
 	max int
 }
@@ -101,6 +104,7 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 		k = nameKind(t, "RFC 8265", profile, quickName, `\A[^\x00-\x20\x7f]+\z`)
 	case "nickname":
 		k = nameKind(t, "RFC 8266", precis.Nickname, quickNickname, `\A[^\x00-\x1f\x7f]+\z`)
+		k.emoji = true
 	default:
 		return kind{}, false
 	}
@@ -130,6 +134,9 @@ const (
 	zeroWidthNonJoiner = '\u200c'
 	zeroWidthJoiner    = '\u200d'
 )
+
+// emojiVariation asks for the colored form of the symbol before it.
+const emojiVariation = '\ufe0f'
 
 // visible reports whether an address or URL may contain r, which is beyond ASCII: it must not be a
 // control character, an invisible character other than the joiners, white space, or a private or

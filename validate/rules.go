@@ -117,19 +117,23 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 }
 
 // checkVisible refuses control characters except the tab, and line separators. If the field's kind
-// requires it, checkVisible also refuses invisible characters.
+// requires it, checkVisible also refuses invisible characters, except U+FE0F in an emoji in a
+// nickname.
 func (r *rule) checkVisible(text string) error {
 	if strings.IndexFunc(text, func(char rune) bool { return char < ' ' || char > '~' }) < 0 {
 		return nil
 	}
+	previous := rune(0)
 	for _, char := range text {
 		switch {
+		case r.kind.emoji && char == emojiVariation && unicode.IsSymbol(previous):
 		case unicode.IsControl(char) && char != '\t' || char == '\u2028' || char == '\u2029':
 			return &Error{r.field, "control", fmt.Sprintf("a line break or control character (%U)", char)}
 		// U+2800 is the Braille pattern without dots.
 		case r.kind.visible && (schema.Invisible(string(char)) || char == '\u2800'):
 			return &Error{r.field, "invisible", fmt.Sprintf("an invisible character (%U)", char)}
 		}
+		previous = char
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -213,10 +214,12 @@ func (rd *Reader) Retired(ctx context.Context, t *change.Type) iter.Seq2[store.R
 	}
 }
 
-// Limits on what RetiredPage scans: the number of keys at a time, and about how many for a page.
+// Limits on what RetiredPage scans: the number of keys at a time, and about how many for a page and
+// for how long.
 const (
-	retiredScan    = 1000
-	maxRetiredScan = 100_000
+	retiredScan     = 1000
+	maxRetiredScan  = 100_000
+	maxRetiredSpent = 80 * time.Millisecond
 )
 
 // RetiredPage returns up to want of the records that Retired yields, after a continuation, or from
@@ -228,6 +231,7 @@ func (rd *Reader) RetiredPage(ctx context.Context, t *change.Type, after string,
 		return nil, "", err
 	}
 	from, err := tallyScan(t, retiredScan)
+	started := time.Now()
 	for scanned := 0; err == nil; scanned += retiredScan {
 		from.Cursor = at.cursor
 		keys, cursor, err := rd.Engine.Scan(ctx, from)
@@ -259,7 +263,7 @@ func (rd *Reader) RetiredPage(ctx context.Context, t *change.Type, after string,
 			return found, at.String(), nil
 		}
 		at = bookmark{cursor: cursor}
-		if at.atEnd() || len(found) == want || scanned >= maxRetiredScan {
+		if at.atEnd() || len(found) == want || scanned >= maxRetiredScan || time.Since(started) >= maxRetiredSpent {
 			return found, at.String(), nil
 		}
 	}

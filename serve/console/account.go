@@ -26,7 +26,7 @@ type account struct {
 	Why                    explanation
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
-	Shown                  []cell   // the facets that have a value, as text
+	Shown                  []cell   // the other facets that have a value, as text
 	Unset                  []string // names of facets without a value
 	Editing                bool     // show the form
 	Fields                 []editor
@@ -78,12 +78,14 @@ func (account) Tabs() []tab {
 	return []tab{{"", "Overview"}, {"signins", "Sign-ins"}, {"devices", "Devices"}, {"history", "History"}}
 }
 
-// An identifier holds an identifier that people type, and the number of further values of its
-// field.
+// An identifier holds an identifier that people type.
 type identifier struct {
 	Field, Text string
+	Label       string
 	Verified    bool
-	More        int
+	Unverified  bool // it does not count as an identifier before it is verified
+	First       bool // it is the first of several values
+	More        int  // the number of further values of its field that are not shown
 }
 
 // A foundBy says how a search led to an account. Path leads to the page that explains it.
@@ -166,9 +168,10 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	ctx, hint, declared := r.Context(), hints.Key(e.Key()), db.Schema().Types[e.Type()]
 	a := account{
 		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
-		Primary: declared.Primary, Names: identifiersOf(e, declared),
-		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.HeldValues(), HasTags: declared.Tertiary["tags"].Kind == "set",
+		Primary: declared.Primary,
+		Fields:  newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.HeldValues(), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
+	a.Names = headIdentifiers(identifiersOf(e, declared), a.Lists)
 	if r.Method == http.MethodGet && slices.ContainsFunc(a.Tabs(), func(t tab) bool { return t.Name == r.FormValue("tab") }) {
 		a.Tab = r.FormValue("tab")
 	}
@@ -182,7 +185,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	for _, h := range report.history {
 		a.History = append(a.History, event{HistoryEvent: h})
 	}
-	a.Addresses = mailAddresses(a.Names, declared)
+	a.Addresses = mailAddresses(identifiersOf(e, declared), declared)
 	switch a.Tab {
 	case "devices":
 		for s, err := range t.Sessions(ctx, hint) {
@@ -218,11 +221,35 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 }
 
 // identifiersOf returns the identifiers of an entry that people type, in the order of labelFields.
+// Of several values of a field it returns the first.
 func identifiersOf(e userdb.Entry, t schema.Type) (all []identifier) {
 	for _, field := range labelFields(t) {
 		if text := e.Text(field); text != "" && t.Fields[field].IsTyped() {
-			all = append(all, identifier{field, text, e.Verified(field), max(len(e.Texts(field))-1, 0)})
+			all = append(all, identifier{Field: field, Text: text, Verified: e.Verified(field)})
 		}
+	}
+	return all
+}
+
+// maxHeadValues is how many values of a field the head of the page shows.
+const maxHeadValues = 5
+
+// headIdentifiers returns identifiers with the other values of their fields, for the head of the
+// page.
+func headIdentifiers(first []identifier, lists []valueList) (all []identifier) {
+	for _, one := range first {
+		i := slices.IndexFunc(lists, func(l valueList) bool { return l.Field == one.Field })
+		if i < 0 {
+			all = append(all, one)
+			continue
+		}
+		values := lists[i].Values
+		for _, v := range values[:min(len(values), maxHeadValues)] {
+			all = append(all, identifier{
+				Field: one.Field, Text: v.Text, Label: v.Label, Verified: v.Verified, Unverified: lists[i].Addresses && !v.Verified, First: v.First && len(values) > 1,
+			})
+		}
+		all[len(all)-1].More = max(len(values)-maxHeadValues, 0)
 	}
 	return all
 }
@@ -259,14 +286,17 @@ func (a *account) readSignIns(ctx context.Context, db *userdb.DB, e userdb.Entry
 	return nil
 }
 
-// readFacets returns the facets that the page shows as text, undeclared ones last, and the names of
-// declared facets without a value.
+// readFacets returns the facets that the page shows as text below its head, undeclared ones last,
+// and the names of declared facets without a value.
 func readFacets(e userdb.Entry, t schema.Type, editors []editor) (shown []cell, unset []string) {
 	for _, one := range editors {
 		v, ok := e.Get(one.Name)
 		if !ok || one.Stored == "" {
 			unset = append(unset, one.Name)
 			continue
+		}
+		if t.Fields[one.Name].Role.Has(schema.RoleSecondary) {
+			continue // it is in the head of the page
 		}
 		c := cell{Column: one.Name, Text: one.Stored}
 		c.At, _ = v.Time()

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,14 +58,20 @@ func TestRetiredUIDs(t *testing.T) {
 	const at = "/console/retired?type=user"
 	d.wantText(d.do(http.StatusOK, "/console/types/user"), "UIDs of deleted accounts")
 	found := d.do(http.StatusOK, at)
-	d.wantText(found, "u1, deleted", "Allow it to be reused")
+	d.wantText(found, "u1 deleted", "Allow it to be reused")
 	d.wantNoText(found, "u2")
-	question := d.do(http.StatusOK, "/console/retired", d.fillForm(found, "/console/retired")...)
-	d.wantText(question, "The account u1 was deleted.", "will mean the next account that gets it", "Cancel")
-	d.wantText(d.do(http.StatusOK, at), "u1, deleted")
+	question := d.do(http.StatusOK, "/console/retired", "type", "user", "uid", "u1")
+	d.wantText(question, "If the account u1 was deleted", "will mean the next account that gets it", "Cancel")
+	d.wantText(d.do(http.StatusOK, at), "u1 deleted")
 	form := d.fillForm(question, "/console/retired")
 	d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/retired", form...)), "There are none.")
-	d.do(http.StatusNotFound, "/console/retired", form...)
+	for _, uid := range []string{"u1", "u2", "", strings.Repeat("u", 5000)} {
+		body := d.do(http.StatusNotFound, "/console/retired", "type", "user", "uid", uid, confirmName, "true")
+		d.wantText(body, "No deleted account holds this UID.", "There are none.")
+		if got := inputValue(body, "uid"); got != uid {
+			t.Errorf("the input has %q, want %q", got, uid)
+		}
+	}
 	d.do(http.StatusNotFound, "/console/retired?type=none")
 	d.createAccount("u1", "name", "Carl")
 }

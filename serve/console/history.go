@@ -31,7 +31,8 @@ type historyPage struct {
 // IsFiltered reports whether the page leaves out events.
 func (p historyPage) IsFiltered() bool { return p.Kind != "" || !p.Filter.isEmpty() }
 
-// An eventFilter holds the inputs that select events, except their kind.
+// An eventFilter holds the inputs that select events, except their kind, as somebody typed them.
+// Spaces around them select nothing else.
 type eventFilter struct {
 	Account, By, Origin, From, Until string
 	begin                            time.Time // the first moment of From
@@ -41,15 +42,16 @@ type eventFilter struct {
 // newEventFilter reads a filter from a request, and adds it to params, the parameters of links.
 func newEventFilter(r *http.Request, params url.Values) (f eventFilter, err error) {
 	for name, field := range map[string]*string{"account": &f.Account, "by": &f.By, "origin": &f.Origin, "from": &f.From, "until": &f.Until} {
-		if *field = strings.TrimSpace(r.FormValue(name)); *field != "" {
-			params.Set(name, *field)
+		if typed := r.FormValue(name); strings.TrimSpace(typed) != "" {
+			*field = typed
+			params.Set(name, typed)
 		}
 	}
 	if f.From != "" {
-		f.begin, _, err = parseWhen(f.From)
+		f.begin, _, err = parseWhen(strings.TrimSpace(f.From))
 	}
 	if f.Until != "" && err == nil {
-		_, f.end, err = parseWhen(f.Until)
+		_, f.end, err = parseWhen(strings.TrimSpace(f.Until))
 	}
 	return f, err
 }
@@ -93,7 +95,8 @@ func parseWhen(text string) (begin, end time.Time, err error) {
 // is part of the query.
 func (f eventFilter) selects(e userdb.HistoryEvent) bool {
 	_, name, _ := strings.Cut(e.Actor, ":")
-	return (f.By == "" || strings.EqualFold(name, f.By)) && (f.Origin == "" || e.Origin == f.Origin) && (f.end.IsZero() || e.Time.Before(f.end)) && !e.Time.Before(f.begin)
+	by, origin := strings.TrimSpace(f.By), strings.TrimSpace(f.Origin)
+	return (by == "" || strings.EqualFold(name, by)) && (origin == "" || e.Origin == origin) && (f.end.IsZero() || e.Time.Before(f.end)) && !e.Time.Before(f.begin)
 }
 
 // isEmpty reports whether the filter selects all events.
@@ -198,15 +201,16 @@ func isSameEvent(own, e userdb.HistoryEvent) bool {
 	return own.Kind == e.Kind && own.Time.Equal(e.Time) && own.Actor == e.Actor && own.Origin == e.Origin
 }
 
-// keyOf returns the key of the account that has a text as an identifier or UID, or the zero key if
-// there is none.
+// keyOf returns the key of the account that has a text as an identifier or UID, with or without the
+// spaces at its ends, or the zero key if there is none.
 func keyOf(ctx context.Context, db *userdb.DB, text string) (recordkey.Key, error) {
 	for _, name := range db.Schema().Names() {
 		t, err := db.Type(name)
 		if err != nil {
 			return recordkey.Key{}, err
 		}
-		for e, err := range t.FindAll(ctx, hints.Any(text), hints.UID(text)) {
+		trimmed := strings.TrimSpace(text)
+		for e, err := range t.FindAll(ctx, hints.Any(text), hints.UID(text), hints.Any(trimmed), hints.UID(trimmed)) {
 			if err == nil {
 				return e.Key(), nil
 			}

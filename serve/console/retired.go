@@ -5,13 +5,15 @@ import (
 	"net/url"
 
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
 )
 
 // A retiredList holds one page of the retired UIDs of a type.
 type retiredList struct {
-	Type string
-	UIDs []userdb.RetiredUID
-	Next string // path of the next page, or ""
+	Type  string
+	UIDs  []userdb.RetiredUID
+	After string // where the page begins, "" for the first one
+	Next  string // path of the next page, or ""
 }
 
 // retiredPath returns the path of the page that lists the retired UIDs of a type.
@@ -25,12 +27,17 @@ func retiredPath(typ, after string) string {
 
 // retired lists the retired UIDs of a type.
 func (c *Console) retired(w http.ResponseWriter, r *http.Request) {
+	c.showRetired(w, r)
+}
+
+// showRetired sends a page of the retired UIDs of the type that a form or a query names.
+func (c *Console) showRetired(w http.ResponseWriter, r *http.Request, problems ...web.Problem) {
 	t, err := c.formType(r)
-	l := retiredList{}
+	l := retiredList{After: r.FormValue("after")}
 	if err == nil {
 		var next string
 		l.Type = t.Name()
-		if l.UIDs, next, err = t.RetiredPage(r.Context(), r.FormValue("after"), pageSize); next != "" {
+		if l.UIDs, next, err = t.RetiredPage(r.Context(), l.After, pageSize); next != "" {
 			l.Next = retiredPath(l.Type, next)
 		}
 	}
@@ -38,14 +45,15 @@ func (c *Console) retired(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	c.show(w, r, http.StatusOK, page{Name: "retired", Title: "UIDs of deleted accounts: " + l.Type, Place: "/console/types/" + l.Type, Data: l})
+	p := page{Name: "retired", Title: "UIDs of deleted accounts: " + l.Type, Place: "/console/types/" + l.Type, Data: l, Problems: problems}
+	c.show(w, r, statusOf(problems), p)
 }
 
 // forgetUID allows a retired UID to be reused. It asks for confirmation first.
 func (c *Console) forgetUID(w http.ResponseWriter, r *http.Request) {
 	uid := r.PostFormValue("uid")
 	t, err := c.formType(r)
-	if err == nil && r.PostFormValue(confirmName) == "" {
+	if err == nil && uid != "" && r.PostFormValue(confirmName) == "" {
 		data := struct{ Type, UID, Back string }{t.Name(), uid, retiredPath(t.Name(), "")}
 		c.show(w, r, http.StatusOK, page{Name: "retired-confirm", Title: "Allow this UID to be reused?", Data: data})
 		return
@@ -53,11 +61,14 @@ func (c *Console) forgetUID(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = t.ForgetUID(r.Context(), uid)
 	}
-	if err != nil {
+	switch {
+	case t != nil && (isAbsent(err) || userdb.CodeOf(err) == userdb.CodeHint):
+		c.showRetired(w, r, web.Problem{Field: "uid", Code: userdb.CodeNotFound, Text: "No deleted account holds this UID."})
+	case err != nil:
 		c.fail(w, r, err)
-		return
+	default:
+		http.Redirect(w, r, retiredPath(t.Name(), ""), http.StatusSeeOther)
 	}
-	http.Redirect(w, r, retiredPath(t.Name(), ""), http.StatusSeeOther)
 }
 
 // formType returns the type that a form or a query names.

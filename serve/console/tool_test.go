@@ -303,6 +303,13 @@ func TestHistoryFilters(t *testing.T) {
 		body = d.do(http.StatusOK, at+"?origin=192.0.2.8")
 		d.wantText(body, "192.0.2.8")
 		d.wantNoText(body, "192.0.2.7", "Alice:")
+		spaced := d.do(http.StatusOK, at+"?account=+ALICE+&by=+olga+&until=+2099-01-01+")
+		d.wantText(spaced, "Operator Olga disabled the account")
+		for name, typed := range map[string]string{"account": " ALICE ", "by": " olga ", "until": " 2099-01-01 "} {
+			if got := inputValue(spaced, name); got != typed {
+				t.Errorf("the input %s has %q, want %q", name, got, typed)
+			}
+		}
 		d.wantText(d.do(http.StatusOK, at+"?until=2020-01-01"), "There are no events")
 		d.wantText(d.do(http.StatusOK, at+"?until=2099-01-01"), "Bob: The application created")
 		for _, name := range []string{"from", "until"} {

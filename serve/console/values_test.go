@@ -47,7 +47,7 @@ func TestValues(t *testing.T) {
 		d.createAccount("u1", "name", "Alice", "email", first)
 		d.createAccount("u2", "name", "Bob", "email", "bob@example.com")
 		body := d.do(http.StatusOK, at)
-		d.wantText(body, "All values of email", first+" first not verified", "Remove "+first, "Another email")
+		d.wantText(body, "email "+first+" not verified", "All values of email", first+" first not verified", "Remove "+first, "Another email")
 		d.wantNoText(body, "Make first", "All values of invoice", "the first of several")
 
 		confirm := func(question string) {
@@ -72,7 +72,7 @@ func TestValues(t *testing.T) {
 		wantEmails(first, work)
 		d.wantText(d.do(http.StatusConflict, at+"/values", d.fillForm(question, at+"/values")...), "This was changed in the meantime.")
 		body = d.do(http.StatusOK, at)
-		d.wantText(body, first+" first not verified", work+" not verified", "Make first: "+work, "Remove "+work, "the first of several values")
+		d.wantText(body, "email "+first+" first not verified", "email "+work+" not verified", "Make first: "+work, "Remove "+work, "the first of several values")
 		d.wantText(d.do(http.StatusOK, "/console/find?q=alice@WORK.example"), "Its email is "+work)
 
 		secret, err := d.users.Issue(t.Context(), hintOf("u1"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: "a@home.example"})

@@ -32,6 +32,7 @@ var templateFuncs = template.FuncMap{
 	"number":   formatNumber[int64],
 	"int":      formatNumber[int],
 	"words":    func(all ...string) []string { return all },
+	"args":     func(all ...any) []any { return all },
 	"join":     func(words []string) string { return strings.Join(words, ", ") },
 }
 

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -54,5 +55,95 @@ func (d *console) pasteSame() {
 			d.run("pasting into "+id, input.InsertText(text))
 		}
 		d.run("leaving "+id, chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
+	}
+}
+
+// typedText is a text that browsers like to rewrite.
+const typedText = "Größe.ς@straße.example ＡＢ"
+
+// wantTyped checks that inputs contain the text that somebody typed into them.
+func (b *browser) wantTyped(text string, ids ...string) {
+	b.t.Helper()
+	for _, id := range ids {
+		var got string
+		if b.run("reading "+id, chromedp.Value("#"+id, &got, chromedp.ByQuery)); got != text {
+			b.t.Errorf("the input %s contains %q, want %q", id, got, text)
+		}
+	}
+}
+
+// TestConsoleFormsKeepWhatWasTyped checks that forms of the console that are refused show what was
+// typed and chosen.
+func TestConsoleFormsKeepWhatWasTyped(t *testing.T) {
+	for _, scripts := range []bool{false, true} {
+		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
+			d := openConsole(t, consoleWindows[3], scripts)
+			d.visit(d.setup)
+			d.submit("/console/setup", "name", typedText, "password", "short")
+			d.wantTyped(typedText, "name")
+			d.setUp()
+			d.createAccounts()
+			refused := func(path string, fields ...string) {
+				d.t.Helper()
+				d.visit(path)
+				d.unfold("#" + fields[0])
+				for _, id := range fields {
+					d.fill("#"+id, typedText)
+				}
+				d.follow("sending the form", click(fmt.Sprintf("form:has(#%s) button", fields[0])))
+				d.wantTyped(typedText, fields...)
+			}
+			refused("/console/new", "f-email", "f-name", "f-added", "f-age", "f-bio", "f-job")
+			refused(alice, "f-email", "f-name", "f-added", "f-age", "f-bio", "f-job")
+			refused(alice, "a-email")
+			refused("/console/history", "account", "by", "origin", "from", "until")
+			refused("/console/find", "q")
+			refused("/console/keys", "name")
+			d.visit("/console/keys")
+			d.run("choosing", click("#scope-login"), chromedp.SetValue("#expires", "90d", chromedp.ByQuery))
+			d.submit("/console/keys", "name", typedText)
+			d.wantTyped("90d", "expires")
+			d.until("looking at the scope", `String(document.querySelector("#scope-login").checked)`, "true")
+			d.visit("/console/import")
+			d.run("choosing", chromedp.SetValue("#on_duplicate", "update", chromedp.ByQuery))
+			d.submit("/console/import")
+			d.wantTyped("update", "on_duplicate")
+			d.visit("/console/security")
+			d.submit("/console/security/add", "label", typedText+typedText)
+			d.wantTyped(typedText+typedText, "label")
+			d.follow("signing out", click(`form[action="/console/signout"] button`))
+			d.submit("/console/signin", "name", typedText, "password", "wrong")
+			d.wantTyped(typedText, "name")
+		})
+	}
+}
+
+// TestFlowsKeepWhatWasTyped checks that forms of the example that are refused show what was typed.
+func TestFlowsKeepWhatWasTyped(t *testing.T) {
+	for _, scripts := range []bool{false, true} {
+		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
+			b := open(t, windows[2], scripts, webapp)
+			refused := func(path, field string, more ...string) {
+				b.t.Helper()
+				b.visit(path)
+				b.submit(strings.SplitN(path, "?", 2)[0], append([]string{field, typedText}, more...)...)
+				b.wantTyped(typedText, field)
+			}
+			refused("/signup", "email")
+			refused("/signin", "identifier", "password", "wrong")
+			b.visit("/signup")
+			b.submit("/signup", "email", "ann@example.com")
+			b.visit(b.link("ann@example.com"))
+			b.submit("/welcome", "name", typedText, "password", "short")
+			b.wantTyped(typedText, "name")
+			b.submit("/welcome", "name", "ann", "password", password)
+			b.onPage("Your account", "ann")
+			refused("/account/email", "email", "password", password)
+			refused("/account/addresses", "email", "password", password)
+			refused("/account/edit", "job", "name", "")
+			b.visit("/account/security")
+			b.submit("/account/security", "label", typedText+typedText)
+			b.wantTyped(typedText+typedText, "label")
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // TestConsoleStates opens the pages that no task of TestConsole leads to: those of an empty store,
@@ -75,7 +76,7 @@ func (d *console) releaseUID() {
 	d.onPage("Accounts", "The account has been deleted.")
 	d.visit("/console/retired?type=user")
 	d.onPage("UIDs of deleted accounts: user", "9a4c88dbc084")
-	d.submit("/console/retired")
+	d.submit("/console/retired", "uid", "9a4c88dbc084")
 	d.onPage("Allow this UID to be reused?")
 	d.submit("/console/retired")
 	d.onPage("UIDs of deleted accounts: user", "There are none.")
@@ -96,4 +97,54 @@ func (d *console) viewProblems() {
 		d.visit("/console/" + page[0])
 		d.onPage(page[1], page[2])
 	}
+}
+
+// TestConsolePages opens every page, with all its questions and forms unfolded, in the windows in
+// which TestConsole carries out no tasks.
+func TestConsolePages(t *testing.T) {
+	for i, w := range []window{{"console-1000-dark", 1000, "dark"}, {"console-1440-light", 1440, "light"}} {
+		t.Run(w.name, func(t *testing.T) {
+			d := openConsole(t, w, i > 0)
+			d.createAccounts()
+			d.setUp()
+			for _, page := range [][2]string{
+				{"", "Home"}, {"/find?q=person+0", "Search"}, {"/types/user?order=name&where=job:cook", "Accounts"}, {"/new", "New account"},
+				{"/types/user/9a4c88dbc084", "Alice"}, {"/types/user/9a4c88dbc084?tab=history", "Alice"}, {"/history", "History"},
+				{"/import", "Import accounts"}, {"/export", "Export accounts"}, {"/check", "Check"}, {"/jobs", "Jobs"}, {"/schema", "Schema"},
+				{"/keys", "API keys"}, {"/operators", "Operators"}, {"/status", "Status"}, {"/security", "Your sign-in"}, {"/nothing", "Page not found"},
+			} {
+				d.visit("/console" + page[0])
+				d.run("unfolding everything", chromedp.Evaluate(`document.querySelectorAll("details").forEach(d => d.open = true); 0`, nil))
+				d.onPage(page[1])
+			}
+		})
+	}
+}
+
+// TestConsoleTasksByKeyboard creates and deletes an account, and disables some of a list, without a
+// mouse, without scripts, and on a phone.
+func TestConsoleTasksByKeyboard(t *testing.T) {
+	d := openConsole(t, window{"console-390-light", 390, "light"}, false)
+	d.createAccounts()
+	d.setUp()
+	d.visit("/console/types/user")
+	d.choose("New account")
+	d.onPage("New account")
+	d.tabTo("f-email")
+	d.keys("bea@example.com")
+	d.enter(kb.Enter)
+	d.onPage("bea@example.com", "They cannot sign in: the account has no password.")
+	d.unfoldByKey("Delete …")
+	d.choose("Delete the account")
+	d.onPage("Accounts", "The account has been deleted.", "\n31 accounts")
+	d.choose("name")
+	d.onPage("Accounts", "Person 24")
+	for _, box := range []string{"Select Person 03", "Select Person 04"} {
+		d.tabTo(box)
+		d.keys(" ")
+	}
+	d.choose("Disable")
+	d.onPage("Disable 2 accounts?")
+	d.choose("Disable 2 accounts")
+	d.waitForJob("Done for 2 accounts.")
 }

@@ -175,7 +175,8 @@ func (d *console) press(action string) {
 	d.follow("pressing "+action, click(form+" button"))
 }
 
-// unfold opens the part of the page that hides a form. form is a selector; the first match counts.
+// unfold opens the part of the page that hides a form or an input. form is a selector; the first
+// match counts.
 func (d *console) unfold(form string) {
 	d.t.Helper()
 	var hidden bool
@@ -277,6 +278,7 @@ func (d *console) changeValues() {
 	d.onPage("Alice", "All values of email", "alice@example.org", "not verified")
 	add := func(typed string) {
 		d.t.Helper()
+		d.unfold("#a-email")
 		d.run("filling in the address", chromedp.Evaluate(`document.querySelector("#a-email").value = ""; 0`, nil),
 			chromedp.SendKeys("#a-email", typed, chromedp.ByQuery))
 		d.follow("adding the address", click(`form:has(#a-email) button`))
@@ -293,10 +295,12 @@ func (d *console) changeValues() {
 	d.onPage("Alice", "The account has been changed.", "Alice@straße.example")
 	d.submit(alice, "f-job", "baker")
 	d.onPage("Alice", "The account has been changed.", "alice@example.org", "Alice@straße.example")
+	d.unfold("button[value=first]")
 	d.follow("making it the first", click(`.values button[value=first]`))
 	d.onPage(question, "Alice@straße.example becomes the first value")
 	d.submit(alice)
 	d.onPage("Alice", "The account has been changed.")
+	d.unfold("button[value=remove]")
 	d.follow("removing the other", click(`.values li:last-child button[value=remove]`))
 	d.onPage(question, "alice@example.org is removed")
 	d.submit(alice)
@@ -498,6 +502,8 @@ func TestConsoleByKeyboard(t *testing.T) {
 // changeValuesByKeyboard adds an address, makes it the first, and removes it.
 func (d *console) changeValuesByKeyboard() {
 	d.t.Helper()
+	const list = "All values of email …"
+	d.unfoldByKey(list)
 	d.tabTo("a-email")
 	d.keys("a@work.example")
 	d.enter(kb.Enter)
@@ -506,6 +512,7 @@ func (d *console) changeValuesByKeyboard() {
 		d.choose("Change")
 		d.onPage("Alice", "The account has been changed.")
 		if next != "" {
+			d.unfoldByKey(list)
 			d.choose(next)
 		}
 	}

@@ -282,14 +282,14 @@ func (b *browser) wantProblem(field, text string) {
 	}
 }
 
-// tabTo presses Tab until the element with this id or text has the focus, and checks that the focus
-// is visible.
+// tabTo presses Tab until the element with this id or text, or the checkbox with this label, has the
+// focus, and checks that the focus is visible.
 func (b *browser) tabTo(name string) {
 	b.t.Helper()
 	for range 150 {
 		b.keys(kb.Tab)
 		var at, outline string
-		b.run("reading the focus", chromedp.Evaluate(`(e => e.id || e.textContent.trim())(document.activeElement)`, &at),
+		b.run("reading the focus", chromedp.Evaluate(`(e => e.id || e.type === "checkbox" && e.ariaLabel || e.textContent.trim())(document.activeElement)`, &at),
 			chromedp.Evaluate(`getComputedStyle(document.activeElement).outlineStyle`, &outline))
 		if at == name {
 			if outline == "none" {

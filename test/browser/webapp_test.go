@@ -34,8 +34,13 @@ func webappWith(flags ...string) func(b *browser) {
 
 func (b *browser) startWebapp(flags []string) {
 	b.t.Helper()
-	args := append([]string{"--listen", "127.0.0.1:0", "--mail", b.mails, "--admin", "root@example.com"}, flags...)
-	cmd := exec.Command(b.build("./examples/webapp"), args...)
+	b.startSite("./examples/webapp", append([]string{"--admin", "root@example.com"}, flags...))
+}
+
+// startSite starts a program that writes its mails to b.mails, and sets b.base.
+func (b *browser) startSite(folder string, flags []string) {
+	b.t.Helper()
+	cmd := exec.Command(b.build(folder), append([]string{"--listen", "127.0.0.1:0", "--mail", b.mails}, flags...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
