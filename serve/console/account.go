@@ -22,7 +22,7 @@ type account struct {
 	Primary                string // name of the field of the UID
 	Rev                    string
 	Disabled               bool
-	Found                  *foundBy // how the search box led here, if the account has another form of the text
+	Found                  *foundBy // how another form of an identifier led here, or nil
 	Why                    explanation
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
