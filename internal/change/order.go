@@ -27,7 +27,7 @@ import (
 // The markers that end a value in a place. A zero byte inside a value is followed by 0xff.
 const (
 	placeEnd     = "\x00\x01"
-	placeAfter   = "\x00\x02" // sorts after all places of a value and before those of any other
+	placeAfter   = "\x00\x02" // after all places of a value and before those of any greater one
 	placeWritten = "\x00\x03" // the value as it is written follows
 	placeUnset   = "\x00\x00" // no value: the PRK follows; sorts before all values
 	zeroInside   = "\x00\xff"

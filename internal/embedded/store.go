@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// A Store is an open embedded store. It is safe for concurrent use. Until it is closed, no other
-// process can open the file.
+// A Store is an open embedded store. It is safe for concurrent use. Until it is closed, another
+// process can open the file only as a client (see [Store.Serve]).
 type Store struct {
 	path   string // with links resolved; "" means memory only
 	disk   disk
@@ -32,7 +32,7 @@ type Store struct {
 	// remote means that the store is only a client of the process that has the file.
 	remote bool
 
-	lastTag atomic.Uint64 // of a call
+	lastTag atomic.Uint64 // the number that names the last call (see tag)
 	closed  atomic.Bool   // no more commands are accepted
 	closing chan struct{} // closed after closed is set
 	close   func() error

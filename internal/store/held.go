@@ -14,8 +14,8 @@ import (
 )
 
 // If the schema says so, a value that an entry gives up is held for some time: no other entry can
-// take it, in any field. The commit that gives up the value then writes, to the entry or its
-// tombstone, the field
+// take it in any field in which it must be unique. The commit that gives up the value then writes,
+// to the entry or its tombstone, the field
 //
 //	~held:FIELD:CANONICAL   END
 //
@@ -114,10 +114,10 @@ const maxHoldTries = 8
 //
 // Like a create, Hold first writes the records that others must find, and then reads those of
 // others: the entry holds the value before the SRK names the entry, and the SRK names it before
-// Hold reads the rivals. Of Hold and a create with the value in any field, at least one therefore
-// finds the other. If a rival names an entry that does not have the value yet, Hold removes the
-// rival, and on a cluster fences that entry first, so that a create that has checked the SRK too
-// early cannot commit.
+// Hold reads the rivals. Of Hold and a create that claims the value in one of these fields, at
+// least one therefore finds the other. If a rival names an entry that does not have the value yet,
+// Hold removes the rival, and on a cluster fences that entry first, so that a create that has
+// checked the SRK too early cannot commit.
 func Hold(ctx context.Context, e Maintenance, h Holding) (bool, error) {
 	kept, err := e.Repair(ctx, Preserve{Entry: h.Entry, Facet: Facet{Field: h.Name(), Wire: h.Text()}})
 	if err != nil || !kept {

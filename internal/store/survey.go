@@ -14,7 +14,8 @@ type Survey struct {
 	// damaged.
 	MultiStep bool
 	// SavesBulks reports whether an import should end each bulk before it begins the next one. It
-	// is false only for a single server, which can take several bulks at a time.
+	// is true for an embedded store, which saves a bulk when it ends, and for a cluster. A single
+	// server can take several bulks at a time.
 	SavesBulks bool
 }
 

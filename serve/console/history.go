@@ -25,14 +25,14 @@ type historyPage struct {
 	Filter eventFilter
 	Newest string // path of the newest page
 	Older  string // path of the page with older events, or ""
-	Since  string // position after which newer events are asked for; "" unless on the newest page
+	Since  string // position after which to ask for newer events; "" on older pages or with Filter
 }
 
 // IsFiltered reports whether the page leaves out events.
 func (p historyPage) IsFiltered() bool { return p.Kind != "" || !p.Filter.isEmpty() }
 
 // An eventFilter holds the inputs that select events, except their kind, as somebody typed them.
-// Spaces around them select nothing else.
+// Spaces around them make no difference.
 type eventFilter struct {
 	Account, By, Origin, From, Until string
 	begin                            time.Time // the first moment of From

@@ -317,7 +317,8 @@ func TestEmailsOfPatches(t *testing.T) {
 	})
 }
 
-// TestEmailsFilter checks the number of users that a filter on several addresses finds.
+// TestEmailsFilter checks how many users a filter by an address finds, and which filters are
+// refused, if users may have several addresses.
 func TestEmailsFilter(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 4, mapsEmail)
@@ -437,8 +438,8 @@ func emailsSchema(t *testing.T, many int, mapping Mapping) string {
 	return ""
 }
 
-// TestEmailsNotMapped checks that emails shows all addresses of the field of userName and changes
-// none of them, unless the mapping names the field.
+// TestEmailsNotMapped checks that, if emails is not mapped, it shows all addresses in the field of
+// userName, and requests that change it leave them as they are.
 func TestEmailsNotMapped(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 4, nil)

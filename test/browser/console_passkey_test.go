@@ -9,7 +9,7 @@ import (
 )
 
 // TestConsolePasskey adds a passkey to the first operator, signs in with it, alone and as the
-// second step, gives it in place of the password, and removes it.
+// second step, and removes it.
 func TestConsolePasskey(t *testing.T) {
 	for _, w := range passkeyWindows {
 		t.Run(w.name, func(t *testing.T) {

@@ -12,8 +12,8 @@
 -- Reply: {"ok"} | {"absent"} | {"conflict"}
 --
 -- If the script is sent twice, there is one token (I7), even if the entry changed in between and
--- left the token valid. ~tokens is written last: until then, a first token is not valid, and ended
--- tokens stay ended.
+-- left the token valid. ~tokens is written after the record: until then, the first token of an
+-- entry is not valid, and ended tokens stay ended.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 if head[1] ~= ARGV[1] then return {'absent'} end
@@ -74,8 +74,8 @@ if KEYS[2] then
   end
   local first, put, swept = redis.pcall('HSET', KEYS[2], unpack(members)), {}, tokens.swept
   if type(first) == 'table' then return redis.error_reply(first.err) end
-  -- Do not remove a member that the HSET above has just written. It counted as absent because an
-  -- earlier run stored it, but was refused the write of ~tokens.
+  -- Do not remove a member that the HSET above has just written. The swept names include it if an
+  -- earlier run stored it and then failed to write ~tokens, so that it did not count.
   tokens.swept = {}
   for i = 1, #members, 2 do put[members[i]] = true end
   for _, name in ipairs(swept) do
