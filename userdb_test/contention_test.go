@@ -91,7 +91,7 @@ func TestOneWins(t *testing.T) {
 					return err
 				}), userdb.ErrDuplicate)
 				if n, err := users.Count(t.Context(), userdb.Query{}); n.Entries != 1 || err != nil {
-					t.Errorf("count: %v entries, %v; want one", n, err)
+					t.Errorf("Count: got %v, %v; want one entry", n, err)
 				}
 				s.inspect(t)
 			})
@@ -249,7 +249,7 @@ func TestStorm(t *testing.T) {
 		})
 		must(t, errors.Join(errs...))
 		if n, err := users.Count(ctx, userdb.Query{}); err != nil || n.Entries != entries.Load() {
-			t.Errorf("count: %v entries, %v; want %v", n, err, entries.Load())
+			t.Errorf("Count: got %v, %v; want %d entries", n, err, entries.Load())
 		}
 	})
 }
@@ -432,7 +432,7 @@ func testClusterRounds(t *testing.T) {
 		}},
 	} {
 		if got := countRounds(tapped, func() { must(t, tt.do()) }); got != tt.want {
-			t.Errorf("%s: %d rounds, want %d", tt.name, got, tt.want)
+			t.Errorf("%s: got %d rounds, want %d", tt.name, got, tt.want)
 		}
 	}
 	wantRepairable(t, db, noExcuse)

@@ -31,7 +31,7 @@ func TestTombstone(t *testing.T) {
 			_, err := users.Find(ctx, h)
 			wantErr(t, "find by "+what, err, userdb.ErrNotFound)
 			if exists, err := users.Exists(ctx, h); exists || err != nil {
-				t.Errorf("exists by %s: %v, %v; want false", what, exists, err)
+				t.Errorf("exists by %s: got %v, %v; want false", what, exists, err)
 			}
 			wantErr(t, "delete by "+what, users.Delete(ctx, h), userdb.ErrNotFound)
 		}
@@ -52,8 +52,8 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
-// TestDeleteIf checks that a conditional delete judges the entry that it deletes, also if somebody
-// changes the entry after it was read.
+// TestDeleteIf checks that DeleteIf judges the entry as it is deleted, even if somebody changes the
+// entry after Delete has read it.
 func TestDeleteIf(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := typeOf(t, s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)}), "user"), t.Context()
@@ -92,13 +92,13 @@ func wantEmptyStore(t *testing.T, db *userdb.DB, users *userdb.Type) {
 		}
 	}
 	for key, err := range inspect.Keys(ctx, db, "*") {
-		t.Errorf("keys: found %q, %v", key, err)
+		t.Errorf("Keys: got %q, %v; want no keys", key, err)
 	}
 	if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 0 || err != nil {
-		t.Errorf("count: %v, %v; want 0", n, err)
+		t.Errorf("Count: got %v, %v; want no entries", n, err)
 	}
 	if n, err := inspect.RemoveKeys(ctx, db, "*"); n != 0 || err != nil {
-		t.Errorf("removing keys: %d, %v; want 0", n, err)
+		t.Errorf("RemoveKeys: got %d, %v; want 0", n, err)
 	}
 }
 

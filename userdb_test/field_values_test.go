@@ -8,8 +8,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestFieldValues checks the details of the values of an entry, and of a copy that was changed but
-// not saved.
+// TestFieldValues adds addresses to an entry and changes their order. FieldValues must say which of
+// them are verified, before and after the entry is saved.
 func TestFieldValues(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		ctx, start := t.Context(), time.Now().Add(-time.Hour)

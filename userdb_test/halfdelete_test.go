@@ -62,7 +62,7 @@ func (w *aclServer) checkHalfDeleted(what string, db *userdb.DB, deleteErr error
 	_, err := users.Find(ctx, hints.UID("u"))
 	exists := err == nil
 	if !exists && !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("%s: find: %v", what, err)
+		t.Errorf("%s: find: got %v, want the entry or ErrNotFound", what, err)
 	}
 	done := deleteErr == nil || errors.Is(deleteErr, userdb.ErrUnconfirmed)
 	if exists == done && !errors.Is(deleteErr, userdb.ErrOutcomeUnknown) {
@@ -117,9 +117,9 @@ func TestCreateOverHalfDeleted(t *testing.T) {
 	})
 }
 
-// TestFenceForbidden leaves the fence of an absent entry without a time to live. A check must
-// report this tombstone, which would stay forever, and a repair must make it expire.
-func TestFenceForbidden(t *testing.T) {
+// TestEndlessFence leaves the fence of an absent entry without a time to live. A check must report
+// this tombstone, which would stay forever, and a repair must make it expire.
+func TestEndlessFence(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
 		add(t, users, "first")

@@ -46,7 +46,7 @@ func (g *loginSite) wantLinked(what, identity, name string) {
 	g.t.Helper()
 	e, err := g.users.LoginLinked(g.t.Context(), linkOf(identity), userdb.Attempt{})
 	if name == "" && !errors.Is(err, userdb.ErrNotFound) || name != "" && (err != nil || e.UID() != name) {
-		g.t.Errorf("%s: the link signs in to %q, %v, want %q", what, e.UID(), err, name)
+		g.t.Errorf("%s: the link signs in to %q, %v; want %q", what, e.UID(), err, name)
 	}
 }
 

@@ -123,7 +123,7 @@ func (g *loginSite) checkLoginStatus(uid string, chosen []obstacle) {
 		}
 	case errors.As(err, &wait):
 		if s.Wait == 0 || wait.Wait > s.Wait || s.Wait-wait.Wait > time.Minute {
-			g.t.Errorf("%q: Login says to wait %v, LoginStatus says %v; want up to a minute more", names, wait.Wait, s.Wait)
+			g.t.Errorf("%q: Login says to wait %v, LoginStatus says %v; want LoginStatus to say the same or up to a minute more", names, wait.Wait, s.Wait)
 		}
 	case !errors.Is(err, userdb.ErrLogin):
 		g.t.Errorf("%q: Login returns %v, want ErrLogin or a wait", names, err)

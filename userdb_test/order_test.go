@@ -304,7 +304,7 @@ func TestOrderedChanges(t *testing.T) {
 			names := strings.Fields(listed(q))
 			q.Order = "last"
 			if total, err := typ.Count(ctx, q); err != nil || total.Entries != int64(len(names)) {
-				t.Errorf("%+v: counted %+v, %v, want %d", q, total, err, len(names))
+				t.Errorf("%+v: counted %+v, %v; want %d", q, total, err, len(names))
 			}
 		}
 		want("after two", listed(userdb.Query{Skip: 2}), "u1")
