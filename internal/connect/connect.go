@@ -268,9 +268,9 @@ func checkReadsMasters(o *redis.ClusterOptions) error {
 	return nil
 }
 
-// go-redis has one logger for the whole process. It writes to standard error the errors that
-// go-redis also returns. This init disables it before main begins, so that a program that wants the
-// log can set a logger of its own.
+// go-redis has one logger for the whole process. It writes the errors that go-redis also returns to
+// standard error. This init disables it before main begins, so that a program that wants the log
+// can set a logger of its own.
 func init() { logging.Disable() }
 
 // ErrShared is returned by [Share] if another process already shares the file.

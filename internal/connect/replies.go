@@ -184,7 +184,7 @@ func (b *boundedConn) Read(p []byte) (int, error) {
 	return 0, b.replies.err
 }
 
-// explain adds to an error of the connection why the server has refused it.
+// explain adds the reason why the server refused the connection to an error of it.
 func (b *boundedConn) explain(err error) error {
 	if err == nil || b.refusal == "" {
 		return err

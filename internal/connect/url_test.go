@@ -121,8 +121,9 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// TestTLS opens a real server, as a single one and as a cluster of one, that requires client
-// certificates.
+// TestTLS opens a real server that requires client certificates, as a single server and as a
+// cluster of one. Only a URL with a CA, or without verification, and with a certificate of that CA
+// may work, and only one without verification may cause a warning.
 func TestTLS(t *testing.T) {
 	p, other := newPKI(t), newPKI(t)
 	for _, kind := range []string{"rediss", "rediss+cluster"} {
@@ -157,7 +158,7 @@ func TestTLS(t *testing.T) {
 			}
 			e.Close()
 			if warned := len(Warnings(url+tt.query)) > 0; warned != (tt.name == "unverified") {
-				t.Errorf("%s, %s: a warning: %v, want %v", kind, tt.name, warned, !warned)
+				t.Errorf("%s, %s: got a warning: %v; want %v", kind, tt.name, warned, !warned)
 			}
 		}
 	}

@@ -136,8 +136,8 @@ type SalvageResult struct {
 // there are none, and with ErrFull if the disk of the new store is full. Changes in the damaged
 // parts are lost: records may be missing or out of date, and deleted records may reappear.
 func Salvage(path, to string) (SalvageResult, error) {
-	did, err := salvage(path, to)
-	return did, MarkFull(err)
+	result, err := salvage(path, to)
+	return result, MarkFull(err)
 }
 
 func salvage(path, to string) (SalvageResult, error) {

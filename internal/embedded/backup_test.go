@@ -24,13 +24,13 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(to); err != nil || info.Size() != n || info.Mode().Perm() != 0o600 {
-		t.Errorf("the copy: %v, %v; want %d bytes and mode 0600", info, err, n)
+		t.Errorf("the copy: got %v, %v; want %d bytes and mode 0600", info, err, n)
 	}
 	if got, want := onDisk(t, to), onDisk(t, s.path); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if _, err := Backup(s.path, to); !errors.Is(err, os.ErrExist) {
-		t.Errorf("over a file: %v, want os.ErrExist", err)
+		t.Errorf("over a file: got %v, want os.ErrExist", err)
 	}
 	do(t, open(t, to).Client(), "SET more v")
 
@@ -260,7 +260,7 @@ func TestSalvage(t *testing.T) {
 				t.Errorf("%d records in the new file, want %d", n, got.Records)
 			}
 			if _, err := Salvage(path, to); !errors.Is(err, os.ErrExist) {
-				t.Errorf("over a file: %v, want os.ErrExist", err)
+				t.Errorf("over a file: got %v, want os.ErrExist", err)
 			}
 		})
 	}

@@ -92,7 +92,7 @@ func TestBulkCommandUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := onDisk(t, s.path); len(got) != 1 {
-		t.Errorf("on disk: %v, want only old", got)
+		t.Errorf("on disk: got %v, want only old", got)
 	}
 }
 
@@ -113,6 +113,6 @@ func TestBulkPartlySaved(t *testing.T) {
 	}
 	d.set("")
 	if got := onDisk(t, s.path); len(got) != 3 || got["b"] != "" {
-		t.Errorf("on disk: %v, want all but b", got)
+		t.Errorf("on disk: got %v, want all but b", got)
 	}
 }

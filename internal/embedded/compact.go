@@ -75,8 +75,8 @@ func (c *compaction) writeRecords(l *logFile, all root) error {
 	})
 }
 
-// finish replaces the file with the new one once that is ready. If that fails, the old file stays
-// in use.
+// finish replaces the file with the new one if that is complete. If the replacement fails, the old
+// file stays in use.
 func (c *compaction) finish(s *Store) {
 	if !c.running {
 		return
@@ -226,18 +226,18 @@ func (s *Store) Compact(ctx context.Context) (CompactResult, error) {
 	if s.closed.Load() {
 		return CompactResult{}, ErrClosed
 	}
-	var did CompactResult
+	var result CompactResult
 	if info, err := os.Stat(s.path); err == nil {
-		did.Before = info.Size()
+		result.Before = info.Size()
 	}
 	if err := s.compact(ctx); err != nil {
-		return did, fmt.Errorf("compacting %s: %w", s.path, err)
+		return result, fmt.Errorf("compacting %s: %w", s.path, err)
 	}
 	info, err := os.Stat(s.path)
 	if err != nil {
-		return did, err
+		return result, err
 	}
-	did.After = info.Size()
-	did.Removed, err = s.removeLegacy()
-	return did, err
+	result.After = info.Size()
+	result.Removed, err = s.removeLegacy()
+	return result, err
 }

@@ -46,7 +46,7 @@ func TestCompactForgets(t *testing.T) {
 			}
 			do(t, s.Client(), "SET new v")
 			if got := onDisk(t, s.path); len(got) != 3 {
-				t.Errorf("after one more change: %v, want 3 records", got)
+				t.Errorf("after one more change: got %v, want 3 records", got)
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestCompactForgetsExpired(t *testing.T) {
 		do(t, s.Client(), "SET new v")
 		closeStore(t, s)
 		if got := onDisk(t, path); len(got) != 2 {
-			t.Errorf("%s: %v, want 2 records", when, got)
+			t.Errorf("%s: got %v, want 2 records", when, got)
 		}
 	}
 }
@@ -114,15 +114,15 @@ func TestCompactWhileWriting(t *testing.T) {
 	all.Wait()
 	want := dump(s.engine.data.root)
 	if got := onDisk(t, s.path); !reflect.DeepEqual(got, want) {
-		t.Errorf("on disk: %v, want %v", got, want)
+		t.Errorf("on disk: got %v, want %v", got, want)
 	}
 	if left, err := filepath.Glob(s.path + ".tmp"); len(left) > 0 || err != nil {
 		t.Errorf("the temporary file was left: %v", err)
 	}
 }
 
-// TestLongTail makes many changes while a file is rewritten. They are also copied in the
-// background, and none is lost.
+// TestLongTail makes many changes while a file is rewritten. They must be copied in the background,
+// and none may be lost.
 func TestLongTail(t *testing.T) {
 	var slow atomic.Bool
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -176,13 +176,13 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 			failing.Store(false)
 			do(t, s.Client(), "SET b v")
 			if got := onDisk(t, s.path); len(got) != 2 {
-				t.Errorf("on disk: %v, want 2 records", got)
+				t.Errorf("on disk: got %v, want 2 records", got)
 			}
 			if _, err := s.Compact(t.Context()); err != nil {
 				t.Error(err)
 			}
 			if got := onDisk(t, s.path); len(got) != 2 {
-				t.Errorf("compacted: %v, want 2 records", got)
+				t.Errorf("compacted: got %v, want 2 records", got)
 			}
 		})
 	}
@@ -255,14 +255,14 @@ func TestCompactGivesWay(t *testing.T) {
 		t.Errorf("Compact: got %v, want ErrFull", err)
 	}
 	if _, err := os.Lstat(s.path + ".tmp"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the new file: %v, want os.ErrNotExist", err)
+		t.Errorf("the new file: got %v, want os.ErrNotExist", err)
 	}
 	d.small.Store(false)
 	if _, err := s.Compact(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if got := onDisk(t, s.path); len(got) != 2 {
-		t.Errorf("on disk: %v, want a and b", got)
+		t.Errorf("on disk: got %v, want a and b", got)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestUnsyncedRename(t *testing.T) {
 	failing.Store(false)
 	do(t, s.Client(), "SET c v")
 	if got := onDisk(t, s.path); len(got) != 2 {
-		t.Errorf("on disk: %v, want a and c", got)
+		t.Errorf("on disk: got %v, want a and c", got)
 	}
 }
 
@@ -429,7 +429,7 @@ func TestExpiredAtOpen(t *testing.T) {
 			want := dump(s.engine.data.root)
 			closeStore(t, s)
 			if got := onDisk(t, path); !reflect.DeepEqual(got, want) || len(got) != 1 {
-				t.Errorf("no %s, %s: on disk: %v, want %v", step, change, got, want)
+				t.Errorf("no %s, %s: on disk: got %v, want %v", step, change, got, want)
 			}
 		}
 	}

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// A testDisk calls d.before with the name of each step: create, open, link, rename, directory,
-// write, sync, truncate and close. If that returns an error, the step fails. A file is closed even
-// then.
+// A testDisk calls before with the name of each step: create, open, link, rename, directory, write,
+// sync, truncate and close. If that returns an error, the step fails. A file is closed even then.
 type testDisk struct {
 	osDisk
 	before func(step string) error

@@ -84,14 +84,14 @@ func TestFloods(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newData()
 			d.now = 1
-			var others []string
+			var kept []string
 			for i := range 5000 { // entries, and their records, stay
 				entry := fmt.Sprint("user/uid:", i)
 				d.setField(entry, typeField, "user")
 				for _, key := range append([]string{"~/session/{" + entry + "}", "~/throttle/user/uid/" + entry}, recordsOf(entry)...) {
 					d.setString(key, "")
 					d.setUntil(key, 2)
-					others = append(others, key)
+					kept = append(kept, key)
 				}
 			}
 			for class, n := range tt.records {
@@ -118,7 +118,7 @@ func TestFloods(t *testing.T) {
 					}
 				}
 			}
-			for _, key := range others {
+			for _, key := range kept {
 				if _, found := d.keys.Get(key); !found {
 					t.Errorf("%s was deleted, want it to stay", key)
 				}
@@ -162,8 +162,8 @@ func TestFloodInOneNamespace(t *testing.T) {
 	}
 }
 
-// TestGuessesAtAccounts checks that a flood of failed logins evicts the oldest failures first, be
-// they at an account or at an unknown identifier, and no other counters of the account.
+// TestGuessesAtAccounts checks that a flood of failed logins evicts the oldest failures first,
+// whether at an account or at an unknown identifier, and no other counters of the account.
 func TestGuessesAtAccounts(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
 	classLimits[guessCounter] = 100
@@ -271,8 +271,8 @@ func TestOwners(t *testing.T) {
 	check("the last delete", 2)
 }
 
-// TestFlood checks that if strangers create too many records, those that expire first are deleted,
-// and no others.
+// TestFlood checks that if strangers create too many records, the oldest ones are deleted, and
+// nothing else.
 func TestFlood(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
 	classLimits = [numClasses]int{6, 4, 4, 4, 5, 3, 2}

@@ -60,7 +60,7 @@ func TestUnsyncedDirectory(t *testing.T) {
 	}
 	d.set("")
 	if got, want := s.Client().DBSize(t.Context()).Val(), int64(len(onDisk(t, s.path))); got != want {
-		t.Errorf("%d records in memory, %d on disk", got, want)
+		t.Errorf("%d records in memory, want %d as on disk", got, want)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestFullTmpfs(t *testing.T) {
 		t.Errorf("got %v, want ErrUnsaved and syscall.ENOSPC", err)
 	}
 	if got := onDisk(t, s.path); len(got) != 1 || got["old"] == "" {
-		t.Errorf("on disk: %+v, want only the record old", got)
+		t.Errorf("on disk: got %+v, want only the record old", got)
 	}
 	do(t, s.Client(), "SET small v")
 	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 44<<10), 0o600); err != nil {
@@ -101,7 +101,7 @@ func TestFullTmpfs(t *testing.T) {
 		t.Errorf("Salvage: got %v, want ErrFull", err)
 	}
 	if _, err := os.Lstat(to); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what was written of the copy: %v, want os.ErrNotExist", err)
+		t.Errorf("what was written of the copy: got %v, want os.ErrNotExist", err)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestFaultInBulk(t *testing.T) {
 	}
 	d.set("")
 	if err := s.Client().Set(ctx, "bulk2", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
-		t.Errorf("going on with the bulk: %v, want ErrUnsaved", err)
+		t.Errorf("going on with the bulk: got %v, want ErrUnsaved", err)
 	}
 	want := "a write failed since the bulk began: embedded: change not saved: " + s.path + ": "
 	if err := end(t.Context()); !errors.Is(err, ErrUnsaved) || !strings.HasPrefix(err.Error(), want) {
@@ -411,13 +411,13 @@ func TestLazy(t *testing.T) {
 	}
 	do(t, s.Client(), "SET k w")
 	if got := onDisk(t, s.path); len(got) != 2 {
-		t.Errorf("on disk: %v, want 2 records", got)
+		t.Errorf("on disk: got %v, want 2 records", got)
 	}
 	if err := s.Client().Set(Lazy(t.Context()), "later", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	closeStore(t, s)
 	if got := onDisk(t, s.path); len(got) != 3 {
-		t.Errorf("on disk after Close: %v, want 3 records", got)
+		t.Errorf("on disk after Close: got %v, want 3 records", got)
 	}
 }

@@ -39,7 +39,7 @@ func TestOldFile(t *testing.T) {
 			}
 			for _, left := range []string{path + ".tmp", old + ".tmp"} {
 				if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
-					t.Errorf("%s: %v, want os.ErrNotExist", left, err)
+					t.Errorf("%s: got %v, want os.ErrNotExist", left, err)
 				}
 			}
 			if tt.refused {
@@ -68,9 +68,9 @@ func TestCompactLeavesOthers(t *testing.T) {
 		}
 		closeStore(t, s)
 		s = open(t, path)
-		did, err := s.Compact(t.Context())
-		if kept := bytes.Equal(other, data); err != nil || kept != (did.Removed == old) {
-			t.Errorf("%.20q: got %+v, %v; want it removed: %v", other, did, err, kept)
+		result, err := s.Compact(t.Context())
+		if kept := bytes.Equal(other, data); err != nil || kept != (result.Removed == old) {
+			t.Errorf("%.20q: got %+v, %v; want it removed: %v", other, result, err, kept)
 			continue
 		} else if kept {
 			continue
@@ -142,7 +142,7 @@ func TestLeftFiles(t *testing.T) {
 	open(t, path)
 	for _, name := range left {
 		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: %v, want os.ErrNotExist", name, err)
+			t.Errorf("%s: got %v, want os.ErrNotExist", name, err)
 		}
 	}
 }

@@ -307,12 +307,12 @@ func TestLegacyConverted(t *testing.T) {
 	} else if _, _, err := decode(file); !errors.Is(err, errNewer) {
 		t.Errorf("an older program says %v, want errNewer", err)
 	}
-	did, err := s.Compact(t.Context())
-	if err != nil || did.Removed != path+".old" {
-		t.Errorf("Compact: got %+v, %v; want the old file removed", did, err)
+	result, err := s.Compact(t.Context())
+	if err != nil || result.Removed != path+".old" {
+		t.Errorf("Compact: got %+v, %v; want the old file removed", result, err)
 	}
 	if _, err := os.Stat(path + ".old"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the old file: %v, want os.ErrNotExist", err)
+		t.Errorf("the old file: got %v, want os.ErrNotExist", err)
 	}
 	closeStore(t, s)
 	if got := onDisk(t, path); !reflect.DeepEqual(got, want) {

@@ -55,7 +55,7 @@ const frameMagic = "udb\x02"
 type logFile struct {
 	identity
 	file  diskFile
-	end   int64  // the durable length
+	end   int64  // where the next frame begins
 	sum   uint32 // checksum of the last frame
 	seq   uint64 // number of the last frame, even of one that could not be written
 	slots int    // slots written so far

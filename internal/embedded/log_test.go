@@ -273,7 +273,7 @@ func TestFailedWriteIsReplaced(t *testing.T) {
 	do(t, s.Client(), "SET newer v")
 	closeStore(t, s)
 	if got := onDisk(t, s.path); len(got) != 2 || got["newer"] == "" {
-		t.Errorf("on disk: %v, want old and newer", got)
+		t.Errorf("on disk: got %v, want old and newer", got)
 	}
 }
 
@@ -331,7 +331,7 @@ func compareFile(t *rapid.T, path string, want map[string]string) {
 		s.log.file.Close()
 	}
 	if got := dump(d.root); !reflect.DeepEqual(got, want) {
-		t.Fatalf("in the file: %v, want %v", got, want)
+		t.Fatalf("in the file: got %v, want %v", got, want)
 	}
 }
 

@@ -124,7 +124,7 @@ type lossDisk struct {
 	steps       int // how many are left before the end
 	kill        bool
 	ended       bool
-	left        map[string][]byte    // by a power failure
+	left        map[string][]byte    // the files that a power failure left
 	prev, would map[string]string    // records before and after the change that is being made
 	want        [2]map[string]string // prev and would at the end
 }
@@ -258,7 +258,7 @@ func (f *lossFile) Sync() error {
 	return nil
 }
 
-// lossShapes are commands whose effect does not depend on the time.
+// lossShapes lists commands whose effect does not depend on the time.
 var lossShapes = []string{
 	"SET <key <member", "HSET <key <member <member", "DEL <key", "SADD <key <member+", "RENAME <key <key", "RPUSH <key <member+", "ZADD <key 0 <member",
 	"HDEL <key <member", "COPY <key <key REPLACE", "XADD <key 1-1 f <member", "FLUSHDB", "SET <key <long", "HSET <key f <long",

@@ -163,7 +163,7 @@ func TestKilledOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestLockedByProcess checks that others wait for the lock until its holder dies.
+// TestLockedByProcess checks that Open waits for the lock, and succeeds once its holder has died.
 func TestLockedByProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	cmd, out := child(t, path)
@@ -225,7 +225,7 @@ func TestLockDeleted(t *testing.T) {
 	}
 	do(t, second.Client(), "SET d v")
 	if got := onDisk(t, first.path); len(got) != 3 || got["c"] != "" {
-		t.Errorf("on disk: %v, want a, b and d", got)
+		t.Errorf("on disk: got %v, want a, b and d", got)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestLinks(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := Open(ctx, other); !errors.Is(err, ErrLocked) {
-			t.Errorf("%s: %v, want ErrLocked", other, err)
+			t.Errorf("%s: got %v, want ErrLocked", other, err)
 		}
 	}
 	if info, err := os.Lstat(filepath.Join(dir, "file")); err != nil || info.Mode().IsRegular() {
@@ -270,7 +270,7 @@ func TestLinkOfAnother(t *testing.T) {
 	}
 	for _, path := range []string{end, end + ".lock", link + ".lock"} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: %v, want os.ErrNotExist", path, err)
+			t.Errorf("%s: got %v, want os.ErrNotExist", path, err)
 		}
 	}
 }
@@ -352,7 +352,7 @@ func TestPanicEndsProcess(t *testing.T) {
 		cmd.Env = append(os.Environ(), panickingEnv+"="+line)
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "panic: a fault in a command") || strings.Contains(string(out), "went on") {
-			t.Errorf("%s: %v, %.200s; want that the process ends", line, err, out)
+			t.Errorf("%s: got %v, %.200s; want that the process ends", line, err, out)
 		}
 	}
 }

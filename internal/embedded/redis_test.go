@@ -25,8 +25,8 @@ var (
 	someID     = rapid.SampledFrom([]string{"1-1", "2", "2-5", "3-0", "5-1", "-", "+", "(2-5", "(3"})
 )
 
-// A shape is a command whose words are drawn one by one. The words that begin with < stand for what
-// the generators above draw; a word that ends with + may come several times.
+// shapes lists commands whose words are drawn one by one. The words that begin with < stand for
+// what the generators above draw; a word that ends with + may come several times.
 var shapes = []string{
 	"GET <key", "SET <key <member", "SET <key <member NX", "SET <key <member XX", "SET <key <member EX 100", "SET <key <member PX 90000 NX",
 	"SETNX <key <member", "MGET <key+", "MSET <key <member <key <member", "INCR <key", "STRLEN <key", "GETRANGE <key <number <number",

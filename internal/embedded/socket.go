@@ -112,8 +112,8 @@ func (o *connections) remove(c net.Conn) {
 	c.Close()
 }
 
-// close ends all connections, and makes add refuse new ones. Commands that were received before are
-// still answered, if the client reads the answers within closeGrace.
+// close ends all connections, and makes add refuse new ones. Commands that were already received
+// are still answered, if the client reads the answers within closeGrace.
 func (o *connections) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -183,22 +183,22 @@ func (s *Store) answer(c *conn, batch [][]string) error {
 const compactCommand = "COMPACT"
 
 func (s *Store) answerCompact(c *conn) {
-	did, err := s.Compact(context.Background())
+	result, err := s.Compact(context.Background())
 	if err != nil {
 		c.answers.reply(errorReply(toWire(err)))
 	} else {
-		c.answers.reply(textsReply{strconv.FormatInt(did.Before, 10), strconv.FormatInt(did.After, 10), did.Removed})
+		c.answers.reply(textsReply{strconv.FormatInt(result.Before, 10), strconv.FormatInt(result.After, 10), result.Removed})
 	}
 	_ = c.answers.Flush() // cannot fail: it writes into memory
 }
 
-func compactRemote(ctx context.Context, c *redis.Client) (did CompactResult, err error) {
+func compactRemote(ctx context.Context, c *redis.Client) (result CompactResult, err error) {
 	texts, err := c.Do(ctx, compactCommand).StringSlice()
 	if err != nil {
-		return did, err
+		return result, err
 	}
 	if len(texts) != 3 {
-		return did, errProtocol
+		return result, errProtocol
 	}
 	before, err1 := strconv.ParseInt(texts[0], 10, 64)
 	after, err2 := strconv.ParseInt(texts[1], 10, 64)

@@ -33,7 +33,7 @@ func TestServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if records := onDisk(t, path); len(records) != 1 {
-		t.Errorf("in the file: %v; want one record", records)
+		t.Errorf("in the file: got %v; want one record", records)
 	}
 	if got := s.Client().Get(ctx, "a").Val(); got != "1" {
 		t.Errorf("the store that serves has %q, want 1", got)
@@ -52,14 +52,14 @@ func TestServed(t *testing.T) {
 	}
 	d.set("write")
 	if err := other.Client().Set(ctx, "c", "1", 0).Err(); !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnsaved) {
-		t.Errorf("on a full disk: %v, want ErrFull and ErrUnsaved", err)
+		t.Errorf("on a full disk: got %v, want ErrFull and ErrUnsaved", err)
 	}
 	d.set("")
 	if err := other.Client().Set(ctx, "c", "1", 0).Err(); err != nil {
 		t.Errorf("on a disk with room again: %v", err)
 	}
-	if did, err := other.Compact(ctx); err != nil || did.After == 0 || did.After >= did.Before {
-		t.Errorf("Compact: got %+v, %v; want a smaller file", did, err)
+	if result, err := other.Compact(ctx); err != nil || result.After == 0 || result.After >= result.Before {
+		t.Errorf("Compact: got %+v, %v; want a smaller file", result, err)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

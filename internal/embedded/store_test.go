@@ -123,7 +123,7 @@ func TestEveryTypeSurvives(t *testing.T) {
 	do(t, s.Client(), "SET s v", "HSET h f v", "RPUSH l b a b", "SADD set b a", "ZADD z 1.5 m -inf n", "SET gone 1", "DEL gone", "PEXPIREAT h 4000000000123")
 	want := dump(s.engine.data.root)
 	if len(want) != 5 || !strings.HasSuffix(want["h"], " 4000000000123") {
-		t.Fatalf("in memory: %v; want 5 records, and h with its expiry time", want)
+		t.Fatalf("in memory: got %v; want 5 records, and h with its expiry time", want)
 	}
 	if got := onDisk(t, path); !reflect.DeepEqual(got, want) {
 		t.Fatalf("before Close: got %+v, want %+v", got, want)
@@ -148,7 +148,7 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := onDisk(t, path); len(got) != 2 {
-		t.Errorf("on disk: %+v, want two records", got)
+		t.Errorf("on disk: got %+v, want two records", got)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestTransactionAfterWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := onDisk(t, path); len(got) != 2 {
-		t.Errorf("on disk: %+v, want two records", got)
+		t.Errorf("on disk: got %+v, want two records", got)
 	}
 }
 
@@ -272,12 +272,12 @@ func TestModes(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file before the first change: %v, want fs.ErrNotExist", err)
+		t.Errorf("a file before the first change: got %v, want fs.ErrNotExist", err)
 	}
 	do(t, s.Client(), "SET k v")
 	for name, want := range map[string]fs.FileMode{path: 0o600, path + ".lock": 0o600, filepath.Dir(path): 0o700 | fs.ModeDir} {
 		if info, err := os.Stat(name); err != nil || info.Mode() != want {
-			t.Errorf("%s: %v, %v; want %v", name, info.Mode(), err, want)
+			t.Errorf("%s: got %v, %v; want %v", name, info.Mode(), err, want)
 		}
 	}
 }
@@ -402,7 +402,7 @@ func TestCloseWaitsForCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 10)); !errors.Is(err, ErrClosed) {
-		t.Errorf("a command after Close: %v, want ErrClosed", err)
+		t.Errorf("a command after Close: got %v, want ErrClosed", err)
 	}
 }
 
@@ -412,7 +412,7 @@ func TestExists(t *testing.T) {
 		t.Error("a store exists before it was created")
 	}
 	if _, err := os.Lstat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Exists created the directory: %v, want fs.ErrNotExist", err)
+		t.Errorf("the directory after Exists: got %v, want fs.ErrNotExist", err)
 	}
 	s := open(t, path)
 	if !Exists(path) {

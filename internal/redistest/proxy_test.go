@@ -53,7 +53,7 @@ func TestProxyCuts(t *testing.T) {
 	tests := []struct {
 		name   string
 		cut    func(*Proxy)
-		failed []int  // indexes of the failed ones of the commands INCR a, INCR b, INCR a, INCR b
+		failed []int  // indexes of those commands among INCR a, INCR b, INCR a, INCR b that fail
 		done   string // the values of a and b afterwards
 		cuts   int
 	}{

@@ -52,7 +52,7 @@ func TestKillAndRestart(t *testing.T) {
 			}
 			s.Kill()
 			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-				t.Errorf("the process after Kill: %v, want syscall.ESRCH", err)
+				t.Errorf("the process after Kill: got %v, want syscall.ESRCH", err)
 			}
 			if err := c.Ping(t.Context()).Err(); err == nil {
 				t.Error("Ping after Kill: no error")

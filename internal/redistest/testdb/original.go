@@ -25,8 +25,8 @@ func OriginalSchema(t *testing.T) schema.Schema {
 	return sch
 }
 
-// Load writes the records of a file that was exported from CoffeeNode UserDB, the original program.
-// This module can open its stores.
+// Load writes records to the site. The file at path holds them; it was exported from CoffeeNode
+// UserDB, the original program, whose stores this module can open.
 func (s *Site) Load(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)

@@ -45,8 +45,8 @@ if not KEYS[2] then number = math.max(number, math.floor(now / 1000)) end
 local text = table.concat({ends, string.format('%.0f', number), ARGV[4], ARGV[5], ARGV[6]}, ' ')
 table.sort(tokens.open, function(a, b) return a.number > b.number end)
 -- If there are too many tokens, the oldest one of the most frequent kind is removed. So strangers,
--- who can ask for tokens of a few kinds, do not push out tokens of other kinds. Tokens with the same
--- PURPOSE and FIELDS are of one kind.
+-- who can ask for tokens of a few kinds, do not push out tokens of other kinds. Tokens with the
+-- same PURPOSE and FIELDS are of one kind.
 local function kind_of_token(t) return t.purpose .. ' ' .. t.fields end
 local frequency = {[ARGV[4] .. ' ' .. ARGV[5]] = 1}
 for _, t in ipairs(tokens.open) do
