@@ -13,10 +13,10 @@ type Survey struct {
 	// MultiStep reports whether a change is made in several steps, between which records look
 	// damaged.
 	MultiStep bool
-	// SavesBulks reports whether an import should end each bulk before it begins the next one. It
+	// SerialBulks reports whether an import should end each bulk before it begins the next one. It
 	// is true for an embedded store, which saves a bulk when it ends, and for a cluster. A single
 	// server can take several bulks at a time.
-	SavesBulks bool
+	SerialBulks bool
 }
 
 // Where an engine keeps the records.

@@ -187,10 +187,10 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 	if err != nil {
 		return nil, err
 	}
-	if survey.SavesBulks {
+	if survey.SerialBulks {
 		im.batchSize = bulkBatch
 	}
-	if survey.SavesBulks || o.DryRun {
+	if survey.SerialBulks || o.DryRun {
 		im.concurrent = 1
 	}
 	if err := im.checkInput(ctx, r); err != nil {

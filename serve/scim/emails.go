@@ -181,7 +181,7 @@ func (a *addressEdit) conditions(which filter.Expression) ([]condition, error) {
 	return nil, errAddressFilter
 }
 
-var errAddressFilter = badRequest(invalidFilter, "a filter on emails may only combine comparisons with eq of type, value and primary, with and")
+var errAddressFilter = badRequest(invalidFilter, `a filter on emails may only compare type, value and primary with "eq", and combine with "and"`)
 
 // parseAddresses reads one address or a list of them. If required is "value", each must have a
 // value. If it is "type", an address without a type gets an empty one.

@@ -121,7 +121,7 @@ const (
 
 // Survey implements [store.Engine]. It surveys every master and loads the scripts there.
 func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
-	s := store.Survey{Store: store.OnCluster, MultiStep: true, SavesBulks: true}
+	s := store.Survey{Store: store.OnCluster, MultiStep: true, SerialBulks: true}
 	if e.cc != nil && e.node != nil { // OnNewNode did not report nodes that the client already knew
 		err := e.cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 			e.node(node)

@@ -211,8 +211,11 @@ func pairs(flat []string) []store.Facet {
 func decodeMessages(r *store.Raw, reply any) error {
 	for _, item := range redisx.Items(reply) {
 		parts := redisx.Items(item)
-		if redisx.IsVerdict.Check(item) != nil || len(parts) != 2 || (redisx.IsTexts|redisx.IsNil).Check(parts[1]) != nil {
-			return redisx.IsTexts.Check(item)
+		if err := cmp.Or(redisx.IsVerdict.Check(item), redisx.CheckLength(len(parts), 2)); err != nil {
+			return err
+		}
+		if err := (redisx.IsTexts | redisx.IsNil).Check(parts[1]); err != nil {
+			return err
 		}
 		r.Messages = append(r.Messages, store.Message{ID: redisx.Text(parts, 0), Pairs: pairs(redisx.Texts(parts[1]))})
 	}

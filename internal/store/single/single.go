@@ -91,7 +91,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 
 // Survey implements [store.Engine]. It sends no commands to an embedded store.
 func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
-	s := store.Survey{Store: store.OnServer, File: e.options.File, SavesBulks: e.options.Bulk != nil}
+	s := store.Survey{Store: store.OnServer, File: e.options.File, SerialBulks: e.options.Bulk != nil}
 	switch {
 	case s.File != "":
 		s.Store = store.InFile
