@@ -138,7 +138,7 @@ func TestConsoleTasksByKeyboard(t *testing.T) {
 	d.choose("Delete the account")
 	d.onPage("Accounts", "The account has been deleted.", "\n31 accounts")
 	d.choose("name")
-	d.onPage("Accounts", "Person 24")
+	d.onPage("Accounts", "Person 23")
 	for _, box := range []string{"Select Person 03", "Select Person 04"} {
 		d.tabTo(box)
 		d.keys(" ")
