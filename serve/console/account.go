@@ -358,7 +358,7 @@ func newEditor(e userdb.Entry, name string, f schema.Field) editor {
 		one.Mode = f.Kind
 	}
 	if len(e.Texts(name)) > 1 {
-		one.Hint = "the first of several values, which are listed below"
+		one.Hint = "the first of several values"
 	}
 	return one
 }

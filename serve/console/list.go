@@ -498,6 +498,9 @@ func newRow(e userdb.Entry, t schema.Type, columns []header) row {
 		if v, ok := e.Get(column.Name); ok {
 			one.At, _ = v.Time()
 		}
+		if slices.Contains(t.Typed(), column.Name) {
+			one.Class = strings.TrimSpace(one.Class + " typed")
+		}
 		if one.Text == "" {
 			one.Class = strings.TrimSpace(one.Class + " empty")
 		}

@@ -83,7 +83,7 @@ func describeType(name string, t schema.Type) typeInfo {
 	for _, record := range t.TertiaryNames() {
 		note := ""
 		if most := t.Tertiary[record].Limit(); most > 0 {
-			note = fmt.Sprintf("at most %d members", most)
+			note = "at most " + formatNumber(most) + " members"
 		}
 		if t.Tertiary[record].Indexed {
 			note = "indexed, " + note

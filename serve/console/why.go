@@ -103,12 +103,24 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins []stri
 	if link := resetLinkText(s, history, now); link != "" {
 		w.Notes = append(w.Notes, link)
 	}
-	if s.LastLogin.IsZero() {
+	if last := lastSignIn(s, history); last.IsZero() {
 		w.Notes = append(w.Notes, "There is no record of a sign-in in the last 90 days.")
 	} else {
-		w.Notes = append(w.Notes, "They last signed in at "+formatClock(s.LastLogin, now)+".")
+		w.Notes = append(w.Notes, "They last signed in at "+formatClock(last, now)+".")
 	}
 	return w
+}
+
+// lastSignIn returns the time of the last login or start of a session that is recorded, or the zero
+// time. A login status knows only logins with an origin.
+func lastSignIn(s userdb.LoginStatus, history []userdb.HistoryEvent) time.Time {
+	last := s.LastLogin
+	for _, e := range history {
+		if e.Kind == userdb.EventSessionStart && e.Time.After(last) {
+			last = e.Time
+		}
+	}
+	return last
 }
 
 // explainSecondStep says what keeps the owner of an account from taking the second step. If they

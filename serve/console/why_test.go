@@ -144,6 +144,17 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// TestLastSession checks that the start of a session counts as a sign-in, also without an origin.
+func TestLastSession(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	e, err := d.users.Find(t.Context(), hintOf("u1"))
+	must(t, err)
+	_, _, err = d.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	must(t, err)
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at")
+}
+
 // TestLastLogin checks that the page shows the last login, and that guesses of strangers do not
 // lock out the origin of that login.
 func TestLastLogin(t *testing.T) {

@@ -282,8 +282,8 @@ func (b *browser) wantProblem(field, text string) {
 	}
 }
 
-// tabTo presses Tab until the element with this id or text, or the checkbox with this label, has the
-// focus, and checks that the focus is visible.
+// tabTo presses Tab until the element with this id or text, or the checkbox with this label, has
+// the focus, and checks that the focus is visible.
 func (b *browser) tabTo(name string) {
 	b.t.Helper()
 	for range 150 {

@@ -124,6 +124,10 @@ addEventListener("keydown", (event) => {
   box.select();
 });
 
+// The search box that has the focus from the start has the cursor before its text. Select the text,
+// so that the next search replaces it.
+document.querySelector("#q[autofocus]")?.select();
+
 // selectAll makes a box select all rows of its table.
 const selectAll = (box) => {
   box.hidden = false;
