@@ -196,6 +196,7 @@ func unitCommand(t *testing.T) string {
 
 // A compose holds the parts of the compose file that are tested.
 type compose struct {
+	Name     string
 	Services map[string]struct {
 		Image, Build    string
 		Command, Ports  []string
@@ -214,6 +215,9 @@ type compose struct {
 func TestCompose(t *testing.T) {
 	var file compose
 	must(t, yaml.Unmarshal([]byte(read(t, "compose.yaml")), &file))
+	if file.Name != "userdb" {
+		t.Errorf("the project is %q; without a name of its own, it is the one of all folders called deploy", file.Name)
+	}
 	redis, userdb := file.Services["redis"], file.Services["userdb"]
 	if !slices.Equal(redis.Command, []string{"redis-server", "/etc/userdb/redis.conf"}) || len(redis.Ports) > 0 {
 		t.Errorf("Redis has the command %q and the ports %q; want redis-server with the shipped settings, and no ports", redis.Command, redis.Ports)
@@ -293,6 +297,47 @@ func makeSecrets(t *testing.T) string {
 	}
 	output(t, nil, "sh", "-c", "umask 077 && sh "+filepath.Join(dir, "secrets.sh"))
 	return dir
+}
+
+// TestSecrets runs secrets.sh where it cannot write a whole file, and where a run was interrupted.
+func TestSecrets(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"secrets.sh", "redis.conf"} {
+		write(t, filepath.Join(dir, name), read(t, name))
+	}
+	files := func() (names []string) {
+		entries, err := os.ReadDir(dir)
+		must(t, err)
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+		return names
+	}
+	run := func(before string) error {
+		return exec.CommandContext(t.Context(), "sh", "-c", before+"; sh "+filepath.Join(dir, "secrets.sh")).Run()
+	}
+	// Files may have 512 bytes, so redis.acl does not fit, as on a disk that is nearly full.
+	if err := run("trap '' XFSZ; ulimit -f 1"); err == nil || len(files()) != 2 {
+		t.Errorf("without room for redis.acl: error %v, and the files are %q; want an error and no new file", err, files())
+	}
+	must(t, run(":"))
+	want := []string{"backup.env", "redis.acl", "redis.conf", "secrets.sh", "userdb.env"}
+	if got := files(); !slices.Equal(got, want) {
+		t.Fatalf("the files are %q, want %q", got, want)
+	}
+
+	// redis.acl is the last file that gets its name.
+	passwords, rights := read(t, filepath.Join(dir, "userdb.env")), read(t, filepath.Join(dir, "redis.acl"))
+	must(t, os.Remove(filepath.Join(dir, "redis.acl")))
+	must(t, run(":"))
+	if again := read(t, filepath.Join(dir, "userdb.env")); again != passwords || read(t, filepath.Join(dir, "redis.acl")) != rights {
+		t.Error("a run after one that was interrupted makes other passwords")
+	}
+	must(t, os.Remove(filepath.Join(dir, "redis.acl")))
+	write(t, filepath.Join(dir, "userdb.env"), "USERDB_STORE=redis://userdb:guessable@redis:6379/0\n")
+	if err := run(":"); err == nil || len(files()) != len(want)-1 {
+		t.Errorf("a guessable password goes into redis.acl: error %v, files %q", err, files())
+	}
 }
 
 // A shippedRedis is a Redis with the files as shipped, in a folder of its own.

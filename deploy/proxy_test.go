@@ -66,6 +66,13 @@ func TestProxy(t *testing.T) {
 		t.Errorf("the account page with a session of carol: got %d %s %v, want it for carol, with HSTS", status, body, header)
 	}
 
+	// The service refuses headers that are repeated, so nginx does not pass them on to it.
+	for _, name := range []string{"Content-Type", "Idempotency-Key", "Last-Event-Id", "X-Forwarded-For"} {
+		if status, body := visitTwice(t, front, secret, name); status != http.StatusOK || body != `/account at app.example.com for "carol"` {
+			t.Errorf("the account page with two headers %s: got %d %s, want it for carol", name, status, body)
+		}
+	}
+
 	// A browser names the port in Host and in Origin. The service compares the two, so nginx must
 	// pass the port on.
 	if status, body, _ := send(t, "POST", front+"/console/signin", "", "", "Host", "console.example.com:8443", "Origin", "https://console.example.com:8443"); status == http.StatusForbidden {
@@ -112,6 +119,24 @@ func TestProxy(t *testing.T) {
 	if log := logged(); !strings.Contains(log, " /v1/types 502 ") || strings.Contains(log, "udb_secret") {
 		t.Errorf("the logs lack a request, or have what was in its query:\n%s", log)
 	}
+}
+
+// visitTwice requests the account page with a session and a header that is there twice, and returns
+// the status and the body of the response. The cookies are in two headers, as HTTP/2 allows.
+func visitTwice(t *testing.T, front, secret, name string) (int, string) {
+	t.Helper()
+	c, err := tls.Dial("tcp", strings.TrimPrefix(front, "https://"), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec
+	must(t, err)
+	defer c.Close()
+	_, err = fmt.Fprintf(c, "GET /account HTTP/1.1\r\nHost: app.example.com\r\nConnection: close\r\n%[2]s: a\r\n%[2]s: b\r\n"+
+		"Cookie: lang=en\r\nCookie: __Host-session=%[1]s\r\n\r\n", secret, name)
+	must(t, err)
+	reply, err := http.ReadResponse(bufio.NewReader(c), nil)
+	must(t, err)
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	must(t, err)
+	return reply.StatusCode, string(body)
 }
 
 // checkPaths checks that nginx and the servers behind it agree where each path leads. The request
