@@ -21,7 +21,7 @@ import (
 // A MarkedValue is one of several values of a field, with what is known about it.
 type MarkedValue struct {
 	Value    string     `json:"value"`
-	Verified *time.Time `json:"verified,omitempty" doc:"when its owner confirmed it; absent for the first value, whose field is in the member verified of the entry instead"`
+	Verified *time.Time `json:"verified,omitempty" doc:"when its owner confirmed it; absent for the first value: if that is confirmed, the member verified of the entry names the field"`
 	// Unverified means the same as in userdb.FieldValue.
 	Unverified bool   `json:"unverified,omitempty" doc:"true if the value was added beside another one and became the first without a proof: nobody signs in with it until it is verified"`
 	Label      string `json:"label,omitempty" doc:"what kind of value it is for its owner, such as work"`

@@ -82,8 +82,8 @@ func TestChangePasswordWithFactor(t *testing.T) {
 }
 
 // TestChangePasswordOvertaken makes other changes each time that ChangePassword reads the clock.
-// ChangePassword must fail if its session ended before its change, unless the entry lost its factor
-// before its password was checked.
+// ChangePassword must fail if the session ended before the password was changed, unless the entry
+// had lost its factor before the old password was checked.
 func TestChangePasswordOvertaken(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

@@ -16,7 +16,8 @@ import (
 // siblings lists namespaces whose paths contain each other, and paths that are patterns.
 var siblings = []string{"a", "ab", "a/b", "~a", "a/b/c", "+~", "*", "[a-z]", "?", "a*", `\`, "user", "+xff"}
 
-// fillNamespaces opens the empty namespace and all siblings, and creates the same entries in each.
+// fillNamespaces opens the empty namespace and all siblings. It creates entries with the same UIDs
+// and names in each, whose addresses contain the path of the namespace.
 func fillNamespaces(t *testing.T, s *site) map[string]*userdb.DB {
 	t.Helper()
 	sc := wideSchema(schema.FoldCasefold)

@@ -90,8 +90,8 @@ func TestLimitOverProcesses(t *testing.T) {
 	}
 }
 
-// TestLimitOfVisitors checks that two addresses share no counter, and that visitors who are signed
-// in share none with those who are not.
+// TestLimitOfVisitors checks that two addresses share no counter, unless they have the same first
+// half of an IPv6 address, and that visitors who are signed in share none with those who are not.
 func TestLimitOfVisitors(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	p := newSite(t, false, func(a *web.Auth) { a.Proxies = proxies })

@@ -23,9 +23,9 @@ type csvLines struct {
 	all     bool            // no fields were asked for
 	started bool            // the header is printed
 	records []string        // tertiary records, which CSV leaves out
-	extra   int             // entries with a facet that no column shows
+	extra   int             // entries with a facet of a field that has no column
 	split   map[string]rune // by field: the character between its values in a cell
-	further int             // entries with values that no column shows
+	further int             // entries with several values in a field, of which one is shown
 	unsafe  int             // cells that a spreadsheet may take for a formula
 }
 

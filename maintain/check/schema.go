@@ -61,9 +61,10 @@ func mismatchError(t *change.Type, reason string) error {
 	return fmt.Errorf("%w: type %s: %s", store.ErrSchemaMismatch, records.Quoted(t.Name), reason)
 }
 
-// reportOtherForms reports the entries of the given types that this program cannot find by a value
-// they have, and always returns an error. It checks nothing else: under this version of the
-// canonical form everything would seem damaged, and the program does not know the other version.
+// reportOtherForms always returns an error. If all records are checked and none are repaired, it
+// first reports the entries of the given types that this program cannot find by a value they have.
+// It checks nothing else: under this version of the canonical form everything would seem damaged,
+// and the program does not know the other version.
 func (c *checker) reportOtherForms(ctx context.Context, others []otherForm) error {
 	for _, f := range others {
 		if c.o.Repair || !c.checksAll {
@@ -149,8 +150,9 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 	return ps
 }
 
-// fieldNames returns the names of all fields that an entry can have under its schema, sorted. On a
-// cluster an entry may temporarily have one or two more.
+// fieldNames returns the names of the fields of an entry that has all its declared fields, sorted.
+// The entry has more for further, verified, labeled and held values, and, on a cluster, may
+// temporarily have one or two more.
 func fieldNames(t schema.Type) []string {
 	fields := []string{
 		store.FieldType, store.FieldPRK, store.FieldRev, token.FieldTokens,

@@ -195,8 +195,9 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 // maxRebuilds limits how often lines are rebuilt because the schema in force has changed.
 const maxRebuilds = 16
 
-// apply writes the changes of lines. It returns the lines whose entries were changed by others
-// meanwhile. An error ends the import.
+// apply writes the changes of lines. It returns the lines that must be tried again: those whose
+// entries were changed by others meanwhile, and those whose updates were built under a schema that
+// is no longer in force. An error ends the import.
 func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Change) (again []*line, err error) {
 	for range maxRebuilds {
 		some, stale, refusal := im.applyOnce(ctx, lines, changes)

@@ -202,12 +202,12 @@ func (b *browser) checkPage(heading string) {
 	}
 }
 
-// withoutViolations holds the pages in which axe-core has found no violations: the size and the
-// colors of the window, and the page without the wording of its texts.
+// withoutViolations holds the pages in which axe-core has found no violations. Each key is the name
+// of the window, followed by the HTML of the page without the wording of its texts.
 var withoutViolations = map[string]bool{}
 
 // checkWithAxe checks a page with axe-core, unless a page that differs only in the wording of its
-// texts has been checked in such a window.
+// texts had no violations in a window of the same size and colors.
 func (b *browser) checkWithAxe(heading string) {
 	b.t.Helper()
 	var page string

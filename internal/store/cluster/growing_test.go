@@ -25,8 +25,8 @@ var older = func() *change.Type {
 	return c.ByName["user"]
 }()
 
-// The record at indexComplete exists once the new index is declared complete. The record at
-// indexBuilding exists while the index is being built.
+// The record at indexComplete exists once the new index is declared complete. In scenarios that
+// build the index, the record at indexBuilding exists from the start, and stays.
 const (
 	indexComplete = "~/schema/whole"
 	indexBuilding = "~/schema/growing"
