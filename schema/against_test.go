@@ -195,7 +195,7 @@ func TestFirstMany(t *testing.T) {
 		}
 		building := tt.to
 		building.Building = &schema.Building{ID: "x", What: more}
-		if !building.Building.AllowsMany("name") {
+		if !building.Building.BecomesMany("name") {
 			t.Errorf("%q does not allow many", more)
 		}
 		before := building.WithoutBuilding()

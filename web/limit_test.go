@@ -114,7 +114,7 @@ func TestLimitOfVisitors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req.Header.Set("X-Forwarded-For", strings.Replace(from, "signed in", "192.0.2.9", 1))
+			req.Header.Set("X-Forwarded-For", strings.Replace(from, "signed in", "192.0.2.1", 1))
 			resp, err := p.client.Do(req)
 			if err != nil {
 				t.Fatal(err)

@@ -188,7 +188,7 @@ func (t *Type) checkCounts(before, after []store.Further) error {
 		}
 		limit := t.MaxValues(f.Field)
 		if n := 1 + count(after, f.Field); n > max(limit, 1+count(before, f.Field)) {
-			if t.Building.AllowsMany(f.Field) {
+			if t.Building.BecomesMany(f.Field) {
 				return Invalid(f.Field, "many", "several values are not allowed until 'userdb schema apply' is done")
 			}
 			return tooManyValues(f.Field, limit)

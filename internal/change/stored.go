@@ -130,7 +130,7 @@ func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error
 	}
 	next.declared, next.Building = t.declared, in.Building
 	next.Typed = slices.DeleteFunc(next.Typed, in.Building.BecomesTyped)
-	next.Many = slices.DeleteFunc(next.Many, in.Building.AllowsMany)
+	next.Many = slices.DeleteFunc(next.Many, in.Building.BecomesMany)
 	next.SetCompared()
 	next.Guard.Fingerprint, next.Guard.JSON = generation, text
 	return next, nil

@@ -153,7 +153,7 @@ func rivals(typed []string, field string) []string {
 // MaxValues returns the maximum number of values of an entry in a field. It is one while some
 // programs may not yet know that the schema allows more.
 func (t *Type) MaxValues(field string) int {
-	if t.Building.AllowsMany(field) {
+	if t.Building.BecomesMany(field) {
 		return 1
 	}
 	return t.Schema.Fields[field].MaxValues()

@@ -269,7 +269,7 @@ func TestFirstManyInterrupted(t *testing.T) {
 			t.Fatal("the first process was not stopped")
 		}
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB))
-		if !stored.Types["user"].Building.AllowsMany("email") {
+		if !stored.Types["user"].Building.BecomesMany("email") {
 			t.Fatalf("got the stored schema %+v, want several values of email being added", stored.Types["user"])
 		}
 		_, err := testdb.Must(s.withSchema(t, one).Type("user")).Update(s.Ctx, hints.UID("u"), func(e *userdb.Entry) error {
