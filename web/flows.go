@@ -337,9 +337,7 @@ func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) 
 		})
 	}
 	if errors.Is(err, userdb.ErrNotFound) {
-		if to, again := f.signInInvited(w, r, secret); again == nil {
-			return to, nil
-		}
+		return f.afterDoubleClick(w, r, secret, "welcome")
 	}
 	return f.enter(w, r, e, err, "welcome")
 }
@@ -347,17 +345,24 @@ func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) 
 // doubleClick is how long after the first form a second one counts as sent by the same visitor.
 const doubleClick = time.Minute
 
-// signInInvited signs in a visitor whose invitation has just been redeemed, if the form has the
-// password of the new account: after a double click, browsers show the answer to the second form.
-// This is a login like any other. The error is not for visitors.
-func (f *Flows) signInInvited(w http.ResponseWriter, r *http.Request, secret string) (string, error) {
+// afterDoubleClick signs in a visitor whose link has just been used, if the form has the password
+// that was set: after a double click, browsers show the answer to the second form. This is a login
+// like any other. For everybody else the link is no longer valid. done names the message to show.
+func (f *Flows) afterDoubleClick(w http.ResponseWriter, r *http.Request, secret, done string) (string, error) {
 	uid, _ := token.SecretUID(secret)
 	e, err := f.Users.Find(r.Context(), hints.UID(uid))
-	if err != nil || time.Since(e.PasswordChanged()) > doubleClick {
-		return "", userdb.ErrNotFound
+	password, to := r.PostFormValue("password"), ""
+	if err == nil && (password == "" || time.Since(e.PasswordChanged()) > doubleClick) {
+		err = userdb.ErrNotFound
 	}
-	_, err = f.Auth.SignIn(w, r, e.Text(f.Address), r.PostFormValue("password"))
-	return f.afterFirstStep(f.Paths.Account+"?done=welcome", err)
+	if err == nil {
+		_, err = f.Auth.SignIn(w, r, e.Text(f.Address), password)
+		to, err = f.afterFirstStep(f.Paths.Account+"?done="+done, err)
+	}
+	if err != nil && !errors.Is(err, userdb.ErrUnavailable) {
+		err = userdb.ErrNotFound
+	}
+	return to, err
 }
 
 // createTyped calls create with an account that has what the visitor typed and what New sets. It
@@ -508,6 +513,9 @@ func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose st
 	r = withChoice(r)
 	secret := r.PostFormValue("token")
 	before, _, err := f.Users.Peek(r.Context(), purpose, secret)
+	if errors.Is(err, userdb.ErrNotFound) {
+		return f.afterDoubleClick(w, r, secret, "password")
+	}
 	if err != nil {
 		return "", err
 	}
@@ -518,6 +526,9 @@ func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose st
 	}
 	defer notice.leave(r.Context())
 	e, err := f.Users.ResetPassword(r.Context(), purpose, secret, r.PostFormValue("password"))
+	if errors.Is(err, userdb.ErrNotFound) {
+		return f.afterDoubleClick(w, r, secret, "password")
+	}
 	if made(err) || doneWithoutEntry(err) {
 		owner := e
 		if !e.Key().IsValid() { // the account has a second factor

@@ -316,8 +316,9 @@ func TestFlowsPaths(t *testing.T) {
 	}
 }
 
-// TestDoubleClick sends the form that creates an account twice, one after the other and at the same
-// time. Both answers sign the visitor in. Nobody else signs in by a link that was used.
+// TestDoubleClick sends the forms that create an account and that set a new password twice, one
+// after the other and at the same time. Both answers sign the visitor in. Nobody else signs in by a
+// link that was used.
 func TestDoubleClick(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	invite := func(name string) (token string) {
@@ -358,6 +359,19 @@ func TestDoubleClick(t *testing.T) {
 		})
 	}
 	both.Wait()
+
+	s.send(s.client(), "/forgot", "identifier", "bob")
+	s.sent()
+	_, reset, _ := strings.Cut(s.mails[len(s.mails)-1].Link, "token=")
+	const other = "another good password"
+	for n := range 2 {
+		if status, to, body := s.send(s.client(), "/reset", "token", reset, "password", other); status != http.StatusSeeOther || to != "/account?done=password" {
+			t.Errorf("new password, form %d: got %d %s, want 303 to the account: %s", n+1, status, to, body)
+		}
+	}
+	if status, _, _ := s.send(s.client(), "/reset", "token", reset, "password", goodPassword); status != http.StatusGone {
+		t.Errorf("the earlier password: got %d, want 410", status)
+	}
 }
 
 // TestAddressField checks that Flows are not registered with a field that does not hold mail

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -86,6 +87,9 @@ func (f *Flows) peekProof(r *http.Request) (Proving, error) {
 func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 	secret := r.PostFormValue("token")
 	proving, err := f.peekProof(r)
+	if errors.Is(err, userdb.ErrNotFound) {
+		return f.afterDoubleClick(w, r, secret, "password")
+	}
 	if err != nil {
 		return "", err
 	}
