@@ -47,13 +47,15 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 var singleHeaders = []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-Id"}
 
 // checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders: a
-// proxy may have read another one of the values than this service would.
+// proxy may have read another one of the values than this service would. A proxy that checks the
+// session of a visitor passes on whatever headers the visitor sent. Of these, the check reads only
+// Authorization, which the proxy sets.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")
 	}
 	for _, name := range singleHeaders {
-		if len(r.Header[name]) > 1 {
+		if len(r.Header[name]) > 1 && (name == "Authorization" || r.URL.Path != sessionCheckPath) {
 			return usageProblem("the %s header appears more than once", name)
 		}
 	}
