@@ -358,7 +358,7 @@ func TestMalformedRequests(t *testing.T) {
 	} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
 		must(t, err)
-		_, _ = io.WriteString(conn, request) // the server may close the connection before it has read all
+		_, _ = io.WriteString(conn, request) // the server may close before it has read everything
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		must(t, errors.Join(err, conn.Close()))
 		if status := strings.Fields(line)[1]; status != want || !strings.Contains(paragraph, want) {
