@@ -3,6 +3,7 @@
 package deploy_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,7 +20,7 @@ import (
 // TestCaddy runs Caddy, with the lines of docs/deploy.md, in front of a site. The site must get the
 // header with the visitor's account, even if the visitor names that header in Connection. It must
 // get no header in which the visitor claims an account, in any spelling: a site that reads headers
-// as variables sees no difference between the spellings.
+// as variables sees no difference between the spellings. A connection with half a header must end.
 func TestCaddy(t *testing.T) {
 	caddy, err := exec.LookPath("caddy")
 	if err != nil {
@@ -29,9 +30,10 @@ func TestCaddy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, lines, _ := strings.Cut(string(page), "\n    app.example.com {")
-	lines, _, found := strings.Cut(lines, "\n    }\n")
-	if !found {
+	_, lines, found := strings.Cut(string(page), "\n    {\n        servers {")
+	options, lines, _ := strings.Cut(lines, "\n    }\n    app.example.com {")
+	lines, _, _ = strings.Cut(lines, "\n    }\n")
+	if !found || lines == "" {
 		t.Fatal("docs/deploy.md has no lines for Caddy")
 	}
 	names := func(h http.Header) (all []string) {
@@ -58,7 +60,7 @@ func TestCaddy(t *testing.T) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	config := "{\n\tadmin off\n}\nhttp://" + address + " {" +
+	config := "{\n\tadmin off\n\tservers {" + strings.Replace(options, "read_header 10s", "read_header 1s", 1) + "\n}\nhttp://" + address + " {" +
 		strings.NewReplacer("127.0.0.1:3000", site.Listener.Addr().String(), "127.0.0.1:8470", service.Listener.Addr().String()).Replace(lines) + "\n}\n"
 	file := filepath.Join(dir, "Caddyfile")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -80,6 +82,20 @@ func TestCaddy(t *testing.T) {
 			t.Errorf("%s: the site got %q, want %q", path, body, want)
 		}
 	}
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err = io.WriteString(c, "GET /account HTTP/1.1\r\nHost: app.example.com\r\nCookie: "); err != nil {
+		t.Fatal(err)
+	}
+	if err = c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("a connection with half a header is still open")
+	}
 }
 
 // visit requests a page with headers in which the visitor claims another account. It returns "" if
@@ -90,7 +106,7 @@ func visit(t *testing.T, address, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"Userdb-Uid", "Userdb_Uid", "userdb_uid"} {
+	for _, name := range []string{"Userdb-Uid", "Userdb_Uid", "userdb_uid", "Userdb.Uid"} {
 		r.Header[name] = []string{"victim"}
 	}
 	r.Header.Set("Connection", "Userdb-Uid")

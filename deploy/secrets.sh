@@ -1,8 +1,8 @@
 #!/bin/sh
 # secrets.sh makes a random password for the service and one for backups, and writes userdb.env,
-# backup.env and, last, redis.acl beside compose.yaml. It overwrites no file: if redis.acl exists, it
-# writes nothing, and if only that file is missing, the passwords stay as they are. So a run that was
-# interrupted can be repeated.
+# backup.env and, last, redis.acl beside compose.yaml. It overwrites no file: if redis.acl exists,
+# it writes nothing, and if only that file is missing, the passwords stay as they are. So a run that
+# was interrupted can be repeated.
 set -eu
 cd "$(dirname "$0")"
 if [ -e redis.acl ]; then

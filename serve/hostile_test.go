@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -309,24 +310,59 @@ func TestRepeatedHeaders(t *testing.T) {
 	c := newClient(t, s, serve.Options{})
 	for name, tt := range map[string]struct {
 		values []string
-		want   int
+		want   int // at any other path than the one where a proxy checks a session
+		check  int // at that path
 	}{
-		"Authorization":   {[]string{"Bearer " + c.key, "Bearer " + c.key}, http.StatusBadRequest},
-		"Content-Type":    {[]string{"text/plain", "application/json"}, http.StatusBadRequest},
-		"Idempotency-Key": {[]string{"a", "b"}, http.StatusBadRequest},
-		"Last-Event-Id":   {[]string{"a", "a"}, http.StatusBadRequest},
-		"Accept":          {[]string{"text/plain", "application/json"}, http.StatusOK},
+		"Authorization":   {[]string{"Bearer " + c.key, "Bearer " + c.key}, http.StatusBadRequest, http.StatusBadRequest},
+		"Content-Type":    {[]string{"text/plain", "application/json"}, http.StatusBadRequest, http.StatusUnauthorized},
+		"Idempotency-Key": {[]string{"a", "b"}, http.StatusBadRequest, http.StatusUnauthorized},
+		"Last-Event-Id":   {[]string{"a", "a"}, http.StatusBadRequest, http.StatusUnauthorized},
+		"Accept":          {[]string{"text/plain", "application/json"}, http.StatusOK, http.StatusUnauthorized},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+"/v1/schema", nil)
+		for path, want := range map[string]int{"/v1/schema": tt.want, "/v1/session/check": tt.check} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, nil)
+			must(t, err)
+			req.Header.Set("Authorization", "Bearer "+c.key)
+			req.Header[name] = tt.values
+			resp, err := http.DefaultClient.Do(req)
+			must(t, err)
+			text, err := io.ReadAll(resp.Body)
+			must(t, errors.Join(err, resp.Body.Close()))
+			if resp.StatusCode != want || want == http.StatusBadRequest && !strings.Contains(string(text), `"code":"usage"`) {
+				t.Errorf("%s at %s: got %d %s, want %d", name, path, resp.StatusCode, text, want)
+			}
+		}
+	}
+}
+
+// TestMalformedRequests checks that docs/errors.md names the statuses with which net/http answers
+// requests that never reach the service.
+func TestMalformedRequests(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	page, err := os.ReadFile("../docs/errors.md")
+	must(t, err)
+	_, paragraph, found := strings.Cut(string(page), "A request that is not valid HTTP")
+	paragraph, _, _ = strings.Cut(paragraph, "\n\n")
+	if !found {
+		t.Fatal("docs/errors.md does not describe requests that are not valid HTTP")
+	}
+	for request, want := range map[string]string{
+		"GET\r\n\r\n":                   "400",
+		"GET /healthz HTTP/1.1\r\n\r\n": "400",
+		"GET /healthz HTTP/1.1\r\nHost: a\r\nExpect: more\r\n\r\n":                               "417",
+		"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 1<<20+4096) + "\r\n\r\n": "431",
+		"GET /healthz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n":                    "501",
+		"GET /healthz HTTP/3.0\r\nHost: a\r\n\r\n":                                               "505",
+		"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n":                             "200",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
 		must(t, err)
-		req.Header.Set("Authorization", "Bearer "+c.key)
-		req.Header[name] = tt.values
-		resp, err := http.DefaultClient.Do(req)
-		must(t, err)
-		text, err := io.ReadAll(resp.Body)
-		must(t, errors.Join(err, resp.Body.Close()))
-		if resp.StatusCode != tt.want || tt.want == http.StatusBadRequest && !strings.Contains(string(text), `"code":"usage"`) {
-			t.Errorf("%s: got %d %s, want %d", name, resp.StatusCode, text, tt.want)
+		_, _ = io.WriteString(conn, request) // the server may close before it has read everything
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		must(t, errors.Join(err, conn.Close()))
+		if status := strings.Fields(line)[1]; status != want || !strings.Contains(paragraph, want) {
+			t.Errorf("%.60q: got %s, want %s, and docs/errors.md must name it", request, status, want)
 		}
 	}
 }

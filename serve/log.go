@@ -52,14 +52,16 @@ var singleHeaders = []string{"Authorization", "Content-Type", "Idempotency-Key",
 var listHeaders = []string{"If-Match", "If-None-Match"}
 
 // checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders,
-// because a proxy and this service could read different values. It joins the lines of each of
+// because a proxy and this service could read different values. A proxy that checks a visitor's
+// session may pass on any header that the visitor sent. The check reads only Authorization, which
+// the proxy sets, so checkHeaders ignores the others there. It joins the lines of each of
 // listHeaders into one.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")
 	}
 	for _, name := range singleHeaders {
-		if len(r.Header[name]) > 1 {
+		if len(r.Header[name]) > 1 && (name == "Authorization" || r.URL.Path != sessionCheckPath) {
 			return usageProblem("the %s header appears more than once", name)
 		}
 	}

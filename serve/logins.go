@@ -28,7 +28,7 @@ func (s *Service) registerLogins() {
 	handle(s, route{id: "session", method: "POST", path: "/v1/session", scopes: login, summary: "Get the session with a secret, and its entry"}, getSession)
 	handle(s, route{id: "endSession", method: "POST", path: "/v1/session/end", scopes: login, summary: "End a session by its secret", status: http.StatusNoContent}, endSession)
 	handle(s, route{id: "verifySession", method: "POST", path: "/v1/session/verify", scopes: login, summary: "Check the password again, and record that in the session"}, verifySession)
-	handle(s, route{id: "checkSession", method: "GET", path: "/v1/session/check", scopes: login, summary: "Check the session cookie of a visitor, for a proxy", status: http.StatusNoContent, badKeyStatus: http.StatusForbidden, ignoresQuery: true}, checkSession)
+	handle(s, route{id: "checkSession", method: "GET", path: sessionCheckPath, scopes: login, summary: "Check the session cookie of a visitor, for a proxy", status: http.StatusNoContent, badKeyStatus: http.StatusForbidden, ignoresQuery: true}, checkSession)
 }
 
 // A Duration is a length of time as people write it: 90s, 10m, 30d.
@@ -420,6 +420,9 @@ func escapeUID(uid string) string {
 	}
 	return b.String()
 }
+
+// sessionCheckPath is where a proxy asks about the session of a visitor.
+const sessionCheckPath = "/v1/session/check"
 
 var errNoSession = problem(userdb.CodeLogin, "the request has no cookie of a valid session")
 
