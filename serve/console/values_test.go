@@ -48,7 +48,7 @@ func TestValues(t *testing.T) {
 		d.createAccount("u2", "name", "Bob", "email", "bob@example.com")
 		body := d.do(http.StatusOK, at)
 		d.wantText(body, "email "+first+" not verified", "All values of email", first+" first not verified", "Remove "+first, "Another email")
-		d.wantNoText(body, "Make first", "All values of invoice", "the first of several")
+		d.wantNoText(body, "Details email", "Make first", "All values of invoice", "the first of several")
 
 		confirm := func(question string) {
 			t.Helper()

@@ -79,6 +79,8 @@ func (b *browser) secureIn(language string) {
 	b.run("reading the key", chromedp.Evaluate(`new URL(document.querySelector("[name=uri]").value).searchParams.get("secret")`, &secret))
 	b.send(language, "/account/security", "code", "no code")
 	b.send(language, "/account/security", "code", codeAt(b.t, secret, time.Now()))
+	// Both addresses are notified.
+	b.linkAmong("annabella.very.long.name@subdomain.example.org", "ann@example.net")
 	b.show(language, "/account/security")
 	b.show(language, "/account/verify?return=/account/devices")
 	b.send(language, "/account/verify", "password", "wrong", "code", "wrong")
