@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestServeCommands checks that the commands that start the service on a page send nothing to
+// TestServeCommands checks that the commands with which a page starts the service send nothing to
 // another service that has its port, and keep the key of their first run if they run again.
 func TestServeCommands(t *testing.T) {
 	bin := t.TempDir()

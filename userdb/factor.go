@@ -97,8 +97,8 @@ func (t *Type) issueTicket(ctx context.Context, r store.Record, id, step, origin
 	return err
 }
 
-// requireFactorAfter does what requireFactor does, after a change that returned unconfirmed, which
-// may be nil.
+// requireFactorAfter does what requireFactor does, after a change was made. unconfirmed is the
+// error that the change returned, or nil.
 func (t *Type) requireFactorAfter(ctx context.Context, r store.Record, step, origin string, unconfirmed error) error {
 	err := t.requireFactor(ctx, r, step, origin)
 	refused, ok := errors.AsType[*FactorError](err)

@@ -52,8 +52,8 @@ func (g *loginSite) wantLogin(why, identifier string, want bool) {
 	}
 }
 
-// wantSent checks the address that a secret is sent to, for visitors who type an identifier and for
-// the application. If want is "", no address gets one.
+// wantSent checks the address that a secret is sent to for a visitor who types an identifier. If
+// want is "", there must be none, for the application either.
 func (g *loginSite) wantSent(why, typed, want string) {
 	g.t.Helper()
 	ctx, purpose := g.t.Context(), why+" "+typed
@@ -278,7 +278,7 @@ func TestManyLeftover(t *testing.T) {
 	}
 }
 
-// TestManyDropAndPut checks that, of several edits of one copy, the last one wins.
+// TestManyDropAndPut checks that several edits of one copy take effect in their order.
 func TestManyDropAndPut(t *testing.T) {
 	drop := func(e *userdb.Entry) { e.Drop("email") }
 	put := func(text string) func(e *userdb.Entry) {

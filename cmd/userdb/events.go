@@ -58,7 +58,7 @@ with Options.History.`,
 type eventOptions struct {
 	kinds          []string
 	follow, latest bool
-	ofOne          bool // the events are those of one entry
+	ofOne          bool // the events are the history of one entry
 	limit          int
 	since          time.Time
 }

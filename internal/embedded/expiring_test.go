@@ -75,7 +75,7 @@ func TestFloods(t *testing.T) {
 		{"few", [numClasses]int{10, 10, 10, 10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10, 10, 10, 10}},
 		{"a flood of invitations", [numClasses]int{9000, 47_000, 1000, 1000, 10, 10, 10}, [numClasses]int{9000, 4000, 1000, 1000, 10, 10, 10}},
 		{"a flood of creates", [numClasses]int{9000, 1000, 47_000, 47_000, 10, 10, 10}, [numClasses]int{9000, 1000, 4000, 4000, 10, 10, 10}},
-		{"a flood of requests", [numClasses]int{9000, 10, 10, 10, 10, 30_000, 10}, [numClasses]int{9000, 10, 10, 10, 10, 6000, 10}},
+		{"a flood of visitors' requests", [numClasses]int{9000, 10, 10, 10, 10, 30_000, 10}, [numClasses]int{9000, 10, 10, 10, 10, 6000, 10}},
 		{"a flood of guesses", [numClasses]int{9000, 10, 10, 10, 30_000, 10, 10}, [numClasses]int{9000, 10, 10, 10, 20_000, 10, 10}},
 		{"all floods", [numClasses]int{10_000, 5000, 5000, 5000, 30_000, 30_000, 30_000}, [numClasses]int{0, 4000, 4000, 4000, 20_000, 6000, 6000}},
 		{"many histories", [numClasses]int{30_000, 1000, 0, 0, 0, 1000, 0}, [numClasses]int{20_000, 1000, 0, 0, 0, 1000, 0}},

@@ -36,7 +36,7 @@ func TestCheckPasskeys(t *testing.T) {
 			{"a digest beside that of the passkey", "passkeys", []string{one, other}, addPasskey, []string{orphan}},
 			{"a digest beside that of the passkey, in another field", "keys", []string{other, one}, addPasskey, []string{orphan}},
 			{"a digest without a passkey", "passkeys", []string{one}, nil, []string{orphan}},
-			{"a digest without a passkey in another field", "keys", []string{one}, nil, nil},
+			{"a digest without a passkey, in another field", "keys", []string{one}, nil, nil},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				sch := testdb.DefaultSchema()

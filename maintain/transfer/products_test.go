@@ -128,8 +128,8 @@ func TestImportProductRejects(t *testing.T) {
 	})
 }
 
-// TestImportProductErrors checks that an export that ends too early, or continues after its end,
-// leads to an error with the line number. The accounts before the error are imported.
+// TestImportProductErrors checks that an export that ends too early, continues after its end or
+// does not fit the options leads to an error, and that the accounts before the error are read.
 func TestImportProductErrors(t *testing.T) {
 	const one = `{"localId":"1","email":"a@x.org"}`
 	for _, tt := range []struct {
@@ -168,8 +168,8 @@ func TestImportProductErrors(t *testing.T) {
 	}
 }
 
-// TestImportProductAccounts checks that accounts are refused if they could merge two people into
-// one or belong to nobody.
+// TestImportProductAccounts checks which UIDs accounts get, and for which reasons others are
+// refused, such as those that could merge two people into one or belong to nobody.
 func TestImportProductAccounts(t *testing.T) {
 	for _, tt := range []struct {
 		from, in string

@@ -265,7 +265,7 @@ func (c *Console) removeFactors(s subject) error {
 		return err
 	}
 	q := factorQuestion{Path: accountPath(s.e.Type(), s.e.UID()), Label: accountLabel(s.e, s.declared), ID: id, Last: true}
-	for _, app := range newFactors(all).Apps {
+	for _, app := range newFactors(all).Apps { // apps and passkeys
 		if id != "" && app.ID != id {
 			q.Last = false
 		}

@@ -1,5 +1,5 @@
-// Package testdb opens stores of every kind for tests of code that uses a userdb.DB, and creates
-// entries and damage in them.
+// Package testdb opens stores of every kind for tests of code that uses a userdb.DB, creates
+// entries in them, and sends commands directly to their servers.
 package testdb
 
 import (

@@ -11,8 +11,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TicketScript, AcceptScript and EnrolScript run on an entry's record for the second step of a
-// login.
+// TicketScript, AcceptScript and EnrolScript run on the record of an entry's factors.
 var (
 	TicketScript = redisx.NewScript(redisx.IsTexts, factor.TicketLua)
 	AcceptScript = redisx.NewScript(redisx.IsTexts, factor.AcceptLua)
@@ -121,8 +120,8 @@ func (ks *Keys) ReadFactors(ctx context.Context, prk recordkey.Key, names []stri
 	return now, values, nil
 }
 
-// runOnFactors runs a script on the record of an entry. It returns ErrNotFound if the reply is
-// empty.
+// runOnFactors runs a script on the record of an entry's factors. It returns ErrNotFound if the
+// reply is empty.
 func (ks *Keys) runOnFactors(
 	ctx context.Context, step string, script redisx.Script, prk recordkey.Key, args []string,
 ) ([]string, error) {
