@@ -19,7 +19,7 @@ type spelling struct {
 	nfkc    bool // the product normalizes passwords to NFKC
 }
 
-// In the shapes, a salt that is text consists of printable ASCII characters other than $.
+// In the shapes, a salt that is text consists of printable ASCII characters other than $ and space.
 var spellings = []spelling{
 	// PHC string format: AdonisJS, @phc/pbkdf2 and others.
 	{

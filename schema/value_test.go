@@ -107,8 +107,8 @@ func TestAccessors(t *testing.T) {
 	}
 }
 
-// TestDecode checks errors, and wire forms that no constructor writes. The replays of the original
-// and of JavaScript cover the rest.
+// TestDecode checks errors, and wire forms that no constructor writes. TestReadsOfOriginal and
+// TestJavaScript cover the rest.
 func TestDecode(t *testing.T) {
 	tests := []struct {
 		codec   schema.Codec
@@ -314,7 +314,7 @@ func TestTexts(t *testing.T) {
 }
 
 // FuzzDecode decodes arbitrary text with every codec. A decoded value must keep its wire form, and
-// its JSON must be valid and parse to a value with the same JSON.
+// its JSON must be valid and pass readAgain.
 func FuzzDecode(f *testing.F) {
 	for _, wire := range []string{
 		"", "42 years", "-1e-7", "Infinity", "true", " null", "undefined", "2026-11-20T08:02:40.512Z", "-000001-02-29",
@@ -340,9 +340,10 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// readAgain parses inJSON, the JSON of v, and checks that the result has the same JSON. It accepts
-// an error if v is JSON that another program wrote, for example because a number in it is too
-// large.
+// readAgain parses inJSON, the JSON of v, and checks that the result has the same JSON. If v has
+// the codec json, another program may have written it: parsing may then change the JSON, or refuse
+// it, for example because a number in it is too large. JSON of MaxFacet bytes or more may also be
+// refused.
 func readAgain(t *testing.T, v schema.Value, inJSON []byte) {
 	again, err := schema.ParseJSON(v.Codec(), inJSON)
 	if err != nil {
@@ -388,8 +389,8 @@ func TestParseJSONWithAndWithoutEscapes(t *testing.T) {
 	})
 }
 
-// TestFacetsJSON checks that facets as JSON are what a map of their values is, and that encoding
-// them allocates the same however many there are.
+// TestFacetsJSON checks that facets have the same JSON as a plain map of their values, and that
+// encoding many of them takes only a few allocations.
 func TestFacetsJSON(t *testing.T) {
 	for _, f := range []schema.Facets{
 		nil,

@@ -95,7 +95,7 @@ func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) h
 			return true
 		case script && !v.entry.Key().IsValid():
 			writeProblem(w, userdb.CodeLogin)
-		case !a.signedIn(w, r, v):
+		case !a.signedIn(w, r, v): // signedIn has answered the request
 		case level > 1 && len(v.entry.FactorMethods()) == 0:
 			a.redirectOrRefuse(w, r, a.FactorsPath, script, userdb.CodeFactor)
 		default:

@@ -134,7 +134,7 @@ func TestLostValueLeavesLimitOfFacets(t *testing.T) {
 // a repair has moved its values to lost values.
 func TestRepairedEntryCanBeCreated(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
-	r := record("uid", "2", "name", "ann", "email", "ann@example.com")
+	r := record("uid", "2", "name", "ann", "email", "ann@example.com") // the UID in its key is 1
 	var size extent
 	for _, field := range []string{"uid", "name", "email"} {
 		size.add(field, r.Fields[field])
@@ -158,7 +158,7 @@ func TestRepairedEntryCanBeCreated(t *testing.T) {
 		}
 	}
 	if lost := slices.Sorted(maps.Keys(draft.Own)); len(lost) != 3 {
-		t.Fatalf("the repair has made the lost values %v, want three", lost)
+		t.Fatalf("the repair has made the lost values %v, want those of uid, name and email", lost)
 	}
 	if _, err := typ.Create(draft); err != nil {
 		t.Error(err)

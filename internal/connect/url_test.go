@@ -122,8 +122,9 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // TestTLS opens a real server that requires client certificates, as a single server and as a
-// cluster of one. Only a URL with a CA, or without verification, and with a certificate of that CA
-// may work, and only one without verification may cause a warning.
+// cluster of one. Only a URL that names the server's CA or turns verification off, and that has a
+// client certificate of that CA, may work. Only one that turns verification off may cause a
+// warning.
 func TestTLS(t *testing.T) {
 	p, other := newPKI(t), newPKI(t)
 	for _, kind := range []string{"rediss", "rediss+cluster"} {
@@ -164,8 +165,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestTLSOptions checks that all clients get the TLS options of the URL, including those of
-// Sentinels and replicas.
+// TestTLSOptions checks that the URLs of a server, of Sentinels and of a cluster give the same TLS
+// options.
 func TestTLSOptions(t *testing.T) {
 	p := newPKI(t)
 	query := "skip_verify=1&tls_ca=" + p.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey

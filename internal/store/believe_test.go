@@ -49,7 +49,7 @@ func TestBelieve(t *testing.T) {
 		{"the facet is its own canonical value", Lookup{SRKs: []recordkey.Key{address}}, []Candidate{at(address, "user/uid:1", alice())}, "user/uid:1"},
 		{"the SRK names an entry of another type", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "robot/uid:1", alice())}, "not found"},
 		{"the SRK names a key that is not a PRK", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/name:1/~prk", alice())}, "not found"},
-		{"the SRV is not a key", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "rubbish", alice())}, "not found"},
+		{"the value of the SRK is not a key", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "rubbish", alice())}, "not found"},
 		{"~isa names another type than the key", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", alice("~isa", "robot"))}, "damaged record: user/uid:1: ~isa names another type (I3)"},
 		{"the SRK has another Redis type", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{{SRK: name, Problem: "WRONGTYPE x"}}, "damaged record: user/name:alice/~prk: WRONGTYPE x"},
 		{"one of two fields, one entry has the value", Lookup{SRKs: []recordkey.Key{email, name}}, []Candidate{at(name, "user/uid:1", alice())}, "user/uid:1"},

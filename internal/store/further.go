@@ -171,9 +171,10 @@ func (r Record) FurtherValue(field, canonical string) (f Further, has bool) {
 	return f, has
 }
 
-// SetPlaces gives ascending places to the values of one field. It goes from the last value to the
-// first, and changes a place only if it is not below the next one. isNew reports whether the value
-// at an index has no place yet.
+// SetPlaces gives ascending places to the values of one field. isNew reports whether the value at
+// an index has no place yet. SetPlaces goes from the last value to the first, and changes a place
+// only if it is not below the next one. New values at the end get the places that follow. If places
+// then exceed maxPlace, SetPlaces numbers all values from 1.
 func SetPlaces(all []Further, isNew func(i int) bool) {
 	last := len(all) // values from last on are new and follow all others
 	for last > 0 && isNew(last-1) {

@@ -18,7 +18,7 @@ import (
 )
 
 // Limits on searches. findSimilar always looks up the first likeliestTexts of the similar texts. It
-// looks up the others only if those find nothing, and then only for similarTimeout.
+// looks up the others only if those find nothing, and only until similarTimeout after it began.
 const (
 	similarTimeout   = 80 * time.Millisecond
 	likeliestTexts   = 256

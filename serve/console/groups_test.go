@@ -31,7 +31,7 @@ func (d *testConsole) newGroup(id, name, tag string, members ...string) {
 	}
 }
 
-// openDirectory returns a console whose accounts directories can manage.
+// openDirectory returns a console for accounts that a directory can manage.
 func openDirectory(t *testing.T, store string) *testConsole {
 	t.Helper()
 	sc := testSchema()

@@ -18,7 +18,7 @@ import (
 // A homePage holds the data of the home page.
 type homePage struct {
 	URL      string    // of the service, as the operator reaches it
-	Type     string    // the first type, for which accounts can be created
+	Type     string    // the type in the example of a command that creates an account
 	At       time.Time // when the totals were counted; zero if they are not known yet
 	Empty    bool      // there are no accounts
 	Warnings []inspect.Warning

@@ -24,8 +24,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// upload sends a file, and takes the columns of CSV as the console guesses them. It returns the
-// target of the redirect.
+// upload sends a file, and takes the columns of CSV as the console guesses them. Like sendFile, it
+// returns the body of the response, or the target of the redirect.
 func (d *testConsole) upload(want int, name, text string, fields ...string) string {
 	d.t.Helper()
 	to := d.sendFile(want, name, text, fields...)
@@ -377,8 +377,8 @@ func TestUploadsAreLimited(t *testing.T) {
 		d.waitForJob(dry[len(dry)-1])
 		<-d.console.jobs.task(strings.TrimPrefix(dry[len(dry)-1], "/console/jobs/")).ended
 	}
-	// One more is left, because the last dry run removed the others when it began, and had not
-	// ended itself.
+	// One more than maxUploads is left: uploads of ended dry runs are removed when a job begins,
+	// and the last dry run had not ended then.
 	if uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*")); len(uploads) != maxUploads+1 {
 		t.Errorf("%d uploads are left, want %d", len(uploads), maxUploads+1)
 	}

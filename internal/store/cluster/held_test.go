@@ -99,7 +99,8 @@ func withHeld(start func() map[string]*cell, value string) func() map[string]*ce
 	}
 }
 
-// checkHeld checks that no other entry than A has the value a while A has or holds it.
+// checkHeld checks that no other entry than A has the value a, and that A, if it is live, has or
+// holds it.
 func checkHeld(s *simulation) string {
 	for _, key := range s.keys() {
 		if k, _ := recordkey.Parse(key); k.Kind() != recordkey.KindPRK || k.Value() == "A" {

@@ -36,7 +36,7 @@ func newTwoNodeClient(t *testing.T, h *batchRecorder) *redisx.Client {
 }
 
 // TestSlowNodeDelaysNoOther checks that a node that does not answer delays no callers of another
-// node, however many of them share round trips.
+// node, even when so many callers wait for it that no further batch can be sent to it.
 func TestSlowNodeDelaysNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -51,7 +51,7 @@ func TestSlowNodeDelaysNoOther(t *testing.T) {
 		}
 	}})
 	var all sync.WaitGroup
-	// Start them one after the other, so that no two share a flush.
+	// Start the callers of the slow node one after the other, so that no two share a flush.
 	for range redisx.BatchThreshold + redisx.MaxFlushes {
 		all.Go(func() {
 			if err := c.Process(ctx, redis.NewCmd(ctx, "incr", secondKey)); err != nil {

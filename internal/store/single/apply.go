@@ -181,7 +181,8 @@ const maxRuns = 20
 
 // applyAny makes any change. unsure says that the change may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
-	if c.Create { // left by a create that failed, or by an earlier entry
+	if c.Create {
+		// A create that failed, or an earlier entry, may have left these records.
 		historyKey, _ := history.Key(c.Key) // every PRK has one
 		c.Drop = append(c.Leftovers(), store.Container{Key: historyKey})
 	}
@@ -348,8 +349,8 @@ func (a *attempt) parseSRKNumber(item any) (int, bool) {
 	return int(n), is && n >= 1 && n <= int64(len(a.srks))
 }
 
-// knownMembers returns the members of each indexed set in drop, so that the script can declare
-// their index sets. It returns none for a large set, which the script moves aside instead.
+// knownMembers returns the members of each indexed set in drop, so that their index sets can be
+// among the script's keys. It returns none for a large set, which the script moves aside instead.
 func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) (known [][]string, err error) {
 	known = make([][]string, len(drop))
 	for i, d := range drop {
