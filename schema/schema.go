@@ -83,8 +83,9 @@ func (b *Building) BecomesTyped(field string) bool {
 	return b != nil && slices.Contains(b.What[field], TypedRule)
 }
 
-// BecomesMany reports whether a field is getting its first Many. Entries may not have several values
-// in the field yet, because there may still be writers that do not know such values. b may be nil.
+// BecomesMany reports whether a field is getting its first Many. Entries may not have several
+// values in the field yet, because there may still be writers that do not know such values. b may
+// be nil.
 func (b *Building) BecomesMany(field string) bool {
 	return b != nil && slices.Contains(b.What[field], ManyRule)
 }
