@@ -265,12 +265,12 @@ func (c *Console) removeFactors(s subject) error {
 		return err
 	}
 	q := factorQuestion{Path: accountPath(s.e.Type(), s.e.UID()), Label: accountLabel(s.e, s.declared), ID: id, Last: true}
-	for _, app := range newFactors(all).Apps { // apps and passkeys
-		if id != "" && app.ID != id {
+	for _, f := range newFactors(all).AppsAndPasskeys {
+		if id != "" && f.ID != id {
 			q.Last = false
 		}
-		if app.ID == id {
-			q.Name = cmp.Or(app.Name, "a factor without a name")
+		if f.ID == id {
+			q.Name = cmp.Or(f.Name, "a factor without a name")
 		}
 	}
 	if id != "" && q.Name == "" {

@@ -25,10 +25,10 @@ type securityPage struct {
 
 // factors holds the second factors of an operator or an account.
 type factors struct {
-	Apps      []userdb.Factor // authenticator apps and passkeys
-	HasCodes  bool
-	CodesLeft int
-	Used      bool // HasCodes, and none is left
+	AppsAndPasskeys []userdb.Factor
+	HasCodes        bool
+	CodesLeft       int
+	Used            bool // HasCodes, and none is left
 }
 
 func newFactors(all []userdb.Factor) (f factors) {
@@ -36,7 +36,7 @@ func newFactors(all []userdb.Factor) (f factors) {
 		if one.Method == "recovery" {
 			f.HasCodes, f.CodesLeft, f.Used = true, one.Left, one.Left == 0
 		} else {
-			f.Apps = append(f.Apps, one)
+			f.AppsAndPasskeys = append(f.AppsAndPasskeys, one)
 		}
 	}
 	return f
@@ -44,7 +44,7 @@ func newFactors(all []userdb.Factor) (f factors) {
 
 // HasPasskey reports whether a passkey is among the factors.
 func (f factors) HasPasskey() bool {
-	return slices.ContainsFunc(f.Apps, func(one userdb.Factor) bool { return one.Method == "passkey" })
+	return slices.ContainsFunc(f.AppsAndPasskeys, func(one userdb.Factor) bool { return one.Method == "passkey" })
 }
 
 // An enrolment shows an app that an operator is adding. If Token is not "", it is the token of a
@@ -193,16 +193,16 @@ func (c *Console) removeFactor(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	own, id := newFactors(all), r.PostFormValue("id")
-	if len(own.Apps) == 1 && c.requiresFactor(r.Context()) {
+	if len(own.AppsAndPasskeys) == 1 && c.requiresFactor(r.Context()) {
 		c.showSecurity(w, r, []web.Problem{{Text: "Operators need a second step here. Add another app or passkey before you remove the only one."}})
 		return
 	}
-	at := slices.IndexFunc(own.Apps, func(f userdb.Factor) bool { return f.ID == id })
+	at := slices.IndexFunc(own.AppsAndPasskeys, func(f userdb.Factor) bool { return f.ID == id })
 	if at < 0 {
 		c.fail(w, r, userdb.ErrNotFound)
 		return
 	}
-	question := appQuestion{own.Apps[at], len(own.Apps) == 1}
+	question := appQuestion{own.AppsAndPasskeys[at], len(own.AppsAndPasskeys) == 1}
 	if r.PostFormValue(confirmName) == "" {
 		c.show(w, r, http.StatusOK, page{Name: "app-remove", Title: "Remove this " + question.Kind() + "?", Data: question})
 		return
