@@ -221,8 +221,8 @@ func TestEventGap(t *testing.T) {
 	})
 }
 
-// TestSlowListener checks that events are not kept in memory for a listener that takes them too
-// slowly.
+// TestSlowListener checks that a listener that takes events too slowly is dropped, so that they are
+// not kept in memory for it.
 func TestSlowListener(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

@@ -305,7 +305,8 @@ func TestSmuggling(t *testing.T) {
 	c.do("200", "GET", "/v1/schema", "")
 }
 
-// TestRepeatedHeaders checks that a request is refused if it repeats a header that takes one value.
+// TestRepeatedHeaders checks that a request is refused if it repeats a header that takes one value,
+// but not if it repeats one that is a list.
 func TestRepeatedHeaders(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})

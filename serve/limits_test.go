@@ -258,8 +258,8 @@ func TestDirectoryRequestLimits(t *testing.T) {
 }
 
 // TestTagsAreFull checks that a user with as many tags as the schema allows gets no further group
-// from a directory, and no further tag from the API or an import. The response must name the record
-// and the limit.
+// from a directory, and that the API gives no user more tags. The response must name the record and
+// the limit or, if a directory creates or replaces a group, say that the group was saved.
 func TestTagsAreFull(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()

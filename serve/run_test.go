@@ -133,7 +133,7 @@ func (b countedBody) Read(p []byte) (int, error) {
 }
 
 // drains makes the client send its requests to another service, which shuts down when endStoreCalls
-// and then endStreams are called. read is how many bytes of bodies have arrived there.
+// and then endStreams are called. read is the number of bytes of bodies that it has read.
 func (c *client) drains(db *userdb.DB) (read *atomic.Int64, endStoreCalls, endStreams func()) {
 	c.t.Helper()
 	service, err := serve.New(db, serve.Options{Namespace: c.NS})

@@ -136,14 +136,14 @@ func sameSession(t *testing.T, what string, got, want userdb.Session) {
 	}
 }
 
-// A sessionEnd is a method that ends all sessions.
+// A sessionEnd is a way to end all sessions of alice.
 type sessionEnd struct {
 	name string
 	do   func(ctx context.Context, g *loginSite) error
 }
 
-// sessionEnds lists the methods that end all sessions. After each of them, a login from before it
-// cannot start a session.
+// sessionEnds lists methods, and changes by other programs, that end all sessions. After each of
+// them, a login from before it cannot start a session.
 var sessionEnds = []sessionEnd{
 	{"end all", func(ctx context.Context, g *loginSite) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }},
 	{"set password", func(ctx context.Context, g *loginSite) error {

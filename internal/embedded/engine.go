@@ -34,7 +34,7 @@ type call struct {
 	span   *span // its own, or that of its bulk; nil before the first command
 	wrote  bool
 	batch  *batch // the last batch with its changes, or with changes that it read
-	undone error  // set if changes were undone while it ran
+	undone error  // set if changes were undone after its span began
 }
 
 type clockKey struct{}
