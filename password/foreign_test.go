@@ -75,8 +75,8 @@ func TestVerifyShaCryptLongPassword(t *testing.T) {
 	}
 }
 
-// TestForeignLimits checks that the highest value of every cost is accepted, and that the next one
-// is refused.
+// TestForeignLimits checks the limits of costs and lengths, and that malformed and unsupported
+// hashes are refused.
 func TestForeignLimits(t *testing.T) {
 	b64 := func(n int) string { return strings.Repeat("A", (n*8+5)/6) }
 	argon := func(m, t, p string, salt, key int) string {

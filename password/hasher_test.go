@@ -241,7 +241,7 @@ func TestPepperNameDiffersFromSecret(t *testing.T) {
 	}
 }
 
-// TestHashable checks that Hashable returns the same errors as Hash without hashing.
+// TestHashable checks that Hashable returns the same errors as Hash, but does not hash.
 func TestHashable(t *testing.T) {
 	h := cheap(t)
 	for _, pw := range []string{"", "correct horse", strings.Repeat("x", 72), strings.Repeat("x", 73), "x\x00x"} {

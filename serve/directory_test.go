@@ -59,8 +59,8 @@ const (
 	newAddress = `{"op":"Replace","path":"emails[type eq \"work\"].value","value":"john.newname@corp.example"}`
 )
 
-// TestAddressIsNotUserName checks that a change of the address alone does not rename a user unless
-// both are mapped to one field, so that the directory still finds the user whom it deactivates.
+// TestAddressIsNotUserName checks that a change of the address does not rename a user if emails are
+// not mapped, so that the directory still finds the user whom it deactivates.
 func TestAddressIsNotUserName(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()

@@ -221,8 +221,8 @@ func TestEventGap(t *testing.T) {
 	})
 }
 
-// TestSlowListener checks that events are not kept in memory for a listener that takes them too
-// slowly.
+// TestSlowListener checks that a listener that takes events too slowly is dropped, so that they are
+// not kept in memory for it.
 func TestSlowListener(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -301,7 +301,8 @@ func TestStreamRevoked(t *testing.T) {
 }
 
 // TestStreamFromAnotherProcess checks that a client receives no event twice if it resumes from a
-// position, given by another process, that this process has not reached when it reads the feed.
+// position that this process has not reached in its reads of the feed, as another process might
+// have given it.
 func TestStreamFromAnotherProcess(t *testing.T) {
 	defer serve.SetFeedInterval(time.Second)()
 	eachService(t, func(t *testing.T, c *client) {
@@ -354,7 +355,7 @@ func TestOrigins(t *testing.T) {
 // at a time, while listeners of other keys may. Listeners that follow the feed, or ask only for new
 // events, do not count.
 func TestListenersThatCatchUp(t *testing.T) {
-	defer serve.SetMaxCatchUps(4)() // one for a key
+	defer serve.SetMaxCatchUps(4)() // so that a key may have one
 	defer serve.SetPlaceTimeout(50 * time.Millisecond)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})

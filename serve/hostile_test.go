@@ -86,7 +86,8 @@ func (s valueGenerator) secret() string {
 	return s.text()
 }
 
-// value returns a value for a schema. One in eight has another type.
+// value returns a value for a schema. One in eight, and any that is nested deeply, may have another
+// type.
 func (s valueGenerator) value(schema map[string]any, depth int) any {
 	if ref, ok := schema["$ref"].(string); ok {
 		schema, _ = s.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
@@ -304,7 +305,8 @@ func TestSmuggling(t *testing.T) {
 	c.do("200", "GET", "/v1/schema", "")
 }
 
-// TestRepeatedHeaders checks that a request is refused if it repeats a header that takes one value.
+// TestRepeatedHeaders checks that a request is refused if it repeats a header that takes one value,
+// but not if it repeats one that is a list.
 func TestRepeatedHeaders(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
@@ -463,8 +465,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestSlowClients checks that a client that stops in its header or its body is cut off and delays
-// nobody.
+// TestSlowClients checks that the service closes the connection of a client that stops before its
+// header, in it, or in its body.
 func TestSlowClients(t *testing.T) {
 	defer serve.SetReadTimeouts(200 * time.Millisecond)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())

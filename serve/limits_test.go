@@ -188,8 +188,8 @@ func TestRevokedKeyReadsNothing(t *testing.T) {
 	}
 }
 
-// TestUncleanPaths checks that a path with an empty segment is not found and not redirected.
-// Otherwise leaving out a UID could delete the entry of somebody else.
+// TestUncleanPaths checks that a path with an empty segment, or one of dots, is not found and not
+// redirected. Otherwise leaving out a UID could delete the entry of somebody else.
 func TestUncleanPaths(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
@@ -228,8 +228,8 @@ func TestUsersOfTypeGroup(t *testing.T) {
 	})
 }
 
-// TestDirectoryRequestLimits checks which requests of a directory that ask for much work in few
-// bytes are refused.
+// TestDirectoryRequestLimits sends requests of a directory that ask for much work in few bytes, and
+// checks which of them are refused.
 func TestDirectoryRequestLimits(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -258,8 +258,8 @@ func TestDirectoryRequestLimits(t *testing.T) {
 }
 
 // TestTagsAreFull checks that a user with as many tags as the schema allows gets no further group
-// from a directory, and no further tag from the API or an import. The response must name the record
-// and the limit.
+// from a directory, and that the API gives no user more tags. The response must name the record and
+// the limit or, if a directory creates or replaces a group, say that the group was saved.
 func TestTagsAreFull(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -409,8 +409,8 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// TestErrorLimit checks that the number of errors in a response is limited to what a valid request
-// could have.
+// TestErrorLimit checks that a response lists at most 2,500 errors, and all of them if there are
+// fewer.
 func TestErrorLimit(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, testSchema()), serve.Options{})

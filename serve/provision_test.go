@@ -706,8 +706,9 @@ func TestUnsuitableType(t *testing.T) {
 	})
 }
 
-// TestMappings checks that no attribute except userName can be kept in a field that identifies
-// accounts or that the store owns.
+// TestMappings checks that no attribute can be kept in a field that identifies accounts or that the
+// store owns, except userName, and emails in the field of userName. It also checks which mappings
+// cannot be read.
 func TestMappings(t *testing.T) {
 	sc, _ := directorySchema()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)

@@ -133,7 +133,7 @@ func (b countedBody) Read(p []byte) (int, error) {
 }
 
 // drains makes the client send its requests to another service, which shuts down when endStoreCalls
-// and then endStreams are called. read is how many bytes of bodies have arrived there.
+// and then endStreams are called. read is the number of bytes of bodies that it has read.
 func (c *client) drains(db *userdb.DB) (read *atomic.Int64, endStoreCalls, endStreams func()) {
 	c.t.Helper()
 	service, err := serve.New(db, serve.Options{Namespace: c.NS})
@@ -153,8 +153,8 @@ func (c *client) drains(db *userdb.DB) (read *atomic.Int64, endStoreCalls, endSt
 	return read, endStoreCalls, endStreams
 }
 
-// TestHashingImportDuringShutdown checks that an import whose body has been read, but whose
-// passwords are yet to be hashed, ends with the service, and that the response says so.
+// TestHashingImportDuringShutdown checks that a shutdown ends an import whose body was sent
+// completely, but whose passwords are not all hashed, and that the response says so.
 func TestHashingImportDuringShutdown(t *testing.T) {
 	g := newGatedClient(t) // hashes of passwords wait
 	defer g.open()
@@ -176,7 +176,8 @@ func TestHashingImportDuringShutdown(t *testing.T) {
 	}
 }
 
-// A hungStore replies to a command only when the context of the command ends.
+// A hungStore is a client hook. While hanging is true, a command fails when its context ends, and
+// not before.
 type hungStore struct {
 	hanging atomic.Bool
 	asked   chan struct{}

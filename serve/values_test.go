@@ -86,7 +86,7 @@ func TestValues(t *testing.T) {
 		r = c.do("200", "PATCH", path, `{"facets":{"email":"Ada@work.example"}}`)
 		c.equal("values after a further one became the facet", r.values(), `{"email":[{"unverified":true,"value":"Ada@work.example"}],"invoice":["0000001"]}`)
 
-		// Values replace all others, if the revision is known.
+		// Values replace all values of their field. That needs an If-Match.
 		values := `{"values":{"email":["a@example.com","b@example.com","Ada@work.example"]}}`
 		c.do("428 precondition", "PATCH", path, values)
 		c.do("412 precondition", "PATCH", path, values, "If-Match", `"x"`)
@@ -465,8 +465,8 @@ func TestTokensForValues(t *testing.T) {
 	})
 }
 
-// TestHistoryOfValues checks that the history and the feed have changes of further values, without
-// the values.
+// TestHistoryOfValues checks that the history and the feed record changes of further values, but
+// not the values.
 func TestHistoryOfValues(t *testing.T) {
 	eachValuesService(t, func(t *testing.T, c *client) {
 		path := c.create(ada)

@@ -76,8 +76,8 @@ func checkNamespace(ns recordkey.Namespace) error {
 	return nil
 }
 
-// open returns a DB that uses engine. owned reports whether the engine was opened for this DB;
-// observers of clients are told.
+// open returns a DB that uses engine. owned reports whether the engine was opened for this DB, and
+// is passed on to observers of clients.
 func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB, error) {
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, err

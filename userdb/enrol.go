@@ -103,7 +103,8 @@ func factorName(name string) (string, error) {
 	return name, nil
 }
 
-// checkEnrolment returns an error if an entry may not enrol another factor.
+// checkEnrolment returns an error if an entry may not have another factor, or if it was
+// self-registered and its address is not verified yet.
 func (t *Type) checkEnrolment(r store.Record) error {
 	err := t.checkAnother(r.Factors())
 	if err == nil && r.Fields[store.FieldUnproven] != "" {
@@ -501,8 +502,7 @@ func (t *Type) verifiedSession(ctx context.Context, secret string, names []strin
 	return r, s, now, values, nil
 }
 
-// enrolmentSession returns what verifiedSession returns, and an error if the entry may not enrol
-// another factor.
+// enrolmentSession returns what verifiedSession returns, or the error of checkEnrolment.
 func (t *Type) enrolmentSession(ctx context.Context, secret string, names []string) (
 	r store.Record, s session.Session, now time.Time, values []string, err error,
 ) {

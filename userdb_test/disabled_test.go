@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestSetDisabled disables and enables an entry in the same change that saves its facets. This must
-// have all the effects of Disable and Enable.
+// TestSetDisabled disables an entry in the change that saves a facet, and enables it in a later
+// save. Both must have the effects of Disable and Enable.
 func TestSetDisabled(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

@@ -91,8 +91,8 @@ func (g *loginSite) wantNoReservation(why string) {
 	}
 }
 
-// TestCreateOnceOtherRequestsConcurrently sends different requests with one name at once, with and
-// without UIDs. One of them must create its entry, and no reservation may be left.
+// TestCreateOnceOtherRequestsConcurrently sends different requests with one name at once, without
+// and with UIDs. At least one call must succeed, and no reservation may be left.
 func TestCreateOnceOtherRequestsConcurrently(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		for round := range 4 {
@@ -313,9 +313,9 @@ func (g *loginSite) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	return true
 }
 
-// TestCreateOnceCutOffAfterSchemaChange repeats the failing calls of TestCreateOnceCutOff after the
-// stored schema has changed. The first attempt of such a call begins the request, and a later one
-// fails.
+// TestCreateOnceCutOffAfterSchemaChange changes the stored schema before each call that it cuts off
+// as TestCreateOnceCutOff does if the process continues. The first attempt of such a call begins
+// the request, but a later one may be cut off.
 func TestCreateOnceCutOffAfterSchemaChange(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)

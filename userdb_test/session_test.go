@@ -136,14 +136,14 @@ func sameSession(t *testing.T, what string, got, want userdb.Session) {
 	}
 }
 
-// A sessionEnd is a method that ends all sessions.
+// A sessionEnd is a way to end all sessions of alice.
 type sessionEnd struct {
 	name string
 	do   func(ctx context.Context, g *loginSite) error
 }
 
-// sessionEnds lists the methods that end all sessions. After each of them, a login from before it
-// cannot start a session.
+// sessionEnds lists methods, and changes by other programs, that end all sessions. After each of
+// them, a login from before it cannot start a session.
 var sessionEnds = []sessionEnd{
 	{"end all", func(ctx context.Context, g *loginSite) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }},
 	{"set password", func(ctx context.Context, g *loginSite) error {
@@ -564,8 +564,8 @@ func TestSessionRetries(t *testing.T) {
 }
 
 // TestConcurrentSessionsWithoutReply makes concurrent lookups, which share round trips, while
-// requests are lost. They must be sent again. If no reply ever comes, they must report that, and
-// not that the session has ended.
+// requests are lost. Lost requests must be sent again. If no reply ever comes, the lookups must
+// report that, and not that the session has ended.
 func TestConcurrentSessionsWithoutReply(t *testing.T) {
 	s, proxy := startProxied(t)
 	g := newLoginSite(s, loginOptions())
@@ -818,7 +818,7 @@ func (c *accountSet) run(t *testing.T, meanwhile func()) {
 	t.Logf("%d lookups meanwhile", asked.Load())
 }
 
-// TestManySessions looks up 10,000 sessions of 1,000 accounts while they end.
+// TestManySessions looks up the sessions of many accounts, ten each, while they end.
 func TestManySessions(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(cheapWrites)

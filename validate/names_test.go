@@ -94,7 +94,7 @@ func testProfile(t *testing.T, golden []goldenCase, profile *precis.Profile, dev
 
 // TestNameKindsMatchGolden checks the kinds username and nickname under FoldExact. Except for the
 // values that our own rules refuse, they accept exactly the names that the golden file leaves
-// unchanged.
+// unchanged, and the nickname U+FFFD: see surrogate.
 func TestNameKindsMatchGolden(t *testing.T) {
 	ownRules := map[string]string{
 		"name: username: contains an @":     "the documentation of CoffeeNode UserDB advises it",

@@ -7,7 +7,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// prepareTrial reads the password of --try.
+// prepareTrial checks the options of --try and reads the password.
 func (r *importRun) prepareTrial(ctx context.Context) (err error) {
 	s, identifier := r.s, r.trial.Identifier
 	switch {

@@ -382,7 +382,7 @@ func effectsToConfirm(types []migrate.TypeChange) string {
 	return strings.Join(what, " and ")
 }
 
-// maxCollisions is how many collisions of a type a plan lists.
+// maxCollisions limits the collisions of a type that a plan lists.
 const maxCollisions = 1000
 
 // collisionError returns the error about collisions, which says how to resolve them.

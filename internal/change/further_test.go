@@ -82,7 +82,8 @@ func TestSetTexts(t *testing.T) {
 	}
 }
 
-// TestSetTextsRefuses checks the rules with which values that an entry cannot have are refused.
+// TestSetTextsRefuses checks that texts that an entry cannot have are refused, and which rule the
+// error names.
 func TestSetTextsRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		field string
@@ -111,8 +112,8 @@ func TestSetTextsRefuses(t *testing.T) {
 	}
 }
 
-// TestFacetsAndFurtherValues checks changes that set only facets, of an entry that has a further
-// value.
+// TestFacetsAndFurtherValues checks what happens to a further value of an entry if a change sets
+// only facets, and if the entry is deleted.
 func TestFacetsAndFurtherValues(t *testing.T) {
 	old := record("email", "a", "~also:email:b", "1 7 -")
 	for _, tt := range []struct {
@@ -123,7 +124,7 @@ func TestFacetsAndFurtherValues(t *testing.T) {
 		{"the facet is replaced", facets("email", "c"), "email=c; claim user/email:c/~prk; elsewhere user/name:c/~prk; release user/email:a/~prk; index user/email:c/~prks; unindex user/email:a/~prks"},
 		{"a further value becomes the facet", facets("email", "b"), "email=b; ~verified:email=" + store.Verified("b") + "; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks"},
 		{"the facet is removed", facets(), "-email; -~also:email:b; release user/email:a/~prk; release user/email:b/~prk; unindex user/email:a/~prks; unindex user/email:b/~prks"},
-		{"another field gets a further value", facets("email", "a", "name", "b"), "name=b; claim user/name:b/~prk"},
+		{"another field gets the text of the further value", facets("email", "a", "name", "b"), "name=b; claim user/name:b/~prk"},
 	} {
 		c, _, err := manyType(t).Update(old, tt.to, nil)
 		if got := describe(c); tt.want != got && !strings.HasPrefix(got, tt.want+"; elsewhere") || err != nil {
@@ -294,7 +295,7 @@ func TestSetValues(t *testing.T) {
 		},
 		{"the first stays as verified as it is", []Value{{Text: "a", Unverified: true}, {Text: "B"}}, ""},
 		{
-			"a new first that must be verified",
+			"an unverified new first value",
 			[]Value{{Text: "c", Unverified: true}, {Text: "B"}},
 			"email=c; ~verified:email=" + store.Unverified("c") + "; claim user/email:c/~prk; elsewhere user/name:c/~prk; " +
 				"release user/email:a/~prk; index user/email:c/~prks; unindex user/email:a/~prks",
@@ -373,7 +374,8 @@ func TestRemoveOldForms(t *testing.T) {
 	}
 }
 
-// TestSetValuesErrors checks that an error says which of several values it is about.
+// TestSetValuesErrors checks the texts of errors of SetTexts, which say which of several values is
+// wrong.
 func TestSetValuesErrors(t *testing.T) {
 	for _, tt := range []struct {
 		field string

@@ -195,7 +195,8 @@ func (t *Type) repairAttributes(c *store.Change, old store.Record, f store.Furth
 	}
 }
 
-// maxFurtherPlace is the place of a further value whose own place cannot be read.
+// maxFurtherPlace limits the place that a repair stores. A further value whose place cannot be read
+// gets this one.
 const maxFurtherPlace = 1 << 20
 
 // repairSKV stores the canonical form of the facet that a secondary field has after c, as setSKV

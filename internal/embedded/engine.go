@@ -34,7 +34,7 @@ type call struct {
 	span   *span // its own, or that of its bulk; nil before the first command
 	wrote  bool
 	batch  *batch // the last batch with its changes, or with changes that it read
-	undone error  // set if changes were undone while it ran
+	undone error  // set if changes were undone after its span began
 }
 
 type clockKey struct{}
@@ -157,7 +157,7 @@ func (e *engine) newConn() *conn {
 	return c
 }
 
-// Write accepts all of b. It also frees the buffers that an earlier pipeline needed.
+// Write accepts all of b. It also frees the buffers if an earlier pipeline made them large.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.in.Len() == 0 && c.out.Len() == 0 && c.in.Cap()+c.out.Cap() > maxChunk {
 		c.in, c.out = bytes.Buffer{}, bytes.Buffer{}

@@ -9,8 +9,8 @@ import (
 )
 
 // createFile writes the first file, or replaces a file of JSON lines, which it keeps under another
-// name. The new file lacks the changes that are written next, so it is right even if writing them
-// fails.
+// name. The new file holds the records in all, without the changes of the batch that is written
+// next, so it is right even if writing that batch fails.
 func (s *Store) createFile(all root) error {
 	if err := s.checkUnchanged(); err != nil {
 		return err

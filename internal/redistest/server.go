@@ -67,8 +67,8 @@ func TLS(cert, key, ca string) Option {
 	}
 }
 
-// SingleNodeCluster starts a server in cluster mode. TakeAllSlots turns it into a cluster of one
-// server.
+// SingleNodeCluster makes a server start in cluster mode. TakeAllSlots turns it into a cluster of
+// one server.
 func SingleNodeCluster(c *config) {
 	c.bus = true
 	c.lines = append(c.lines, "cluster-enabled yes", "cluster-config-file nodes.conf")

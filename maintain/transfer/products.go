@@ -22,9 +22,9 @@ import (
 // A product is another account store whose export can be read. Each account in the export is a JSON
 // object.
 type product struct {
-	id string // the name of the key that every account must have
-	// mayLackID says that accounts may lack the key, because the product assigns one when it
-	// imports them. They get a generated UID.
+	id string // the name of the ID, which every account must have unless mayLackID is set
+	// mayLackID says that accounts may lack the ID, because the product assigns one when it imports
+	// them. They get a generated UID.
 	mayLackID bool
 	keys      []string          // the names that accounts are recognized by
 	names     map[string]string // default mapping of names to fields; empty for the primary field

@@ -299,8 +299,8 @@ func TestDryRunOfValues(t *testing.T) {
 	}
 }
 
-// TestTrialOfFurtherValue checks with which of several addresses a trial, and then a login,
-// succeeds.
+// TestTrialOfFurtherValue checks with which of several addresses a trial succeeds, and that a login
+// after the import succeeds with the same ones.
 func TestTrialOfFurtherValue(t *testing.T) {
 	const text = `{"type":"user","facets":{"uid":"u","email":"a@x.org"},"clear_password":"correct horse battery",` +
 		`"values":{"email":["a@x.org","b@x.org",{"value":"c@x.org","verified":"2024-01-02T03:04:05Z"}]}}`

@@ -200,8 +200,8 @@ func (l *line) addValues(now time.Time) error {
 // maxSeparators limits the separators in a cell, which may be in quotes.
 const maxSeparators = 1000
 
-// splitCell returns the values in a cell of CSV, which a character separates. It trims them, unless
-// they are in quotes, and leaves out empty ones.
+// splitCell returns the values in a cell of CSV that are separated by a character. It trims them,
+// unless they are in quotes, and leaves out empty ones.
 func splitCell(cell string, separator rune) (values []change.Value, err error) {
 	if strings.Count(cell, string(separator)) > maxSeparators {
 		return nil, fmt.Errorf("over %d separators", maxSeparators)

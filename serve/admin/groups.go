@@ -23,8 +23,8 @@ const GroupTagPrefix = "scim:"
 
 const groupType = "group"
 
-// groupSpaces contains a namespace for the groups of each namespace of accounts. Its name is
-// ofPrefix followed by the path of the namespace of accounts.
+// groupSpaces contains, for each namespace of accounts, a namespace whose name is ofPrefix followed
+// by the path of that namespace. Each type has a namespace in it for its groups.
 var groupSpaces, _ = view.Reserved.Sub("groups")
 
 const ofPrefix = "of "

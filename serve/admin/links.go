@@ -60,9 +60,9 @@ func OpenLinks(db *userdb.DB) (*Links, error) {
 	return &Links{db, t, typed, operators}, err
 }
 
-// Issue records a link for an account of db that is valid for the given time, and then calls issue,
-// which makes the link. If the operator has been disabled or has been given another password, Issue
-// ends the links of the account and returns ErrOperatorDisabled.
+// Issue records a link for an account of the DB that was passed to OpenLinks, valid for the given
+// time, and then calls issue, which makes the link. If the operator has been disabled or has been
+// given another password, Issue ends the links of the account and returns ErrOperatorDisabled.
 func (ls *Links) Issue(ctx context.Context, operator string, account recordkey.Key, life time.Duration, issue func() error) error {
 	if err := ls.prune(ctx); err != nil {
 		return err

@@ -231,7 +231,7 @@ func identifiersOf(e userdb.Entry, t schema.Type) (all []identifier) {
 	return all
 }
 
-// maxHeadValues is how many values of a field the head of the page shows.
+// maxHeadValues limits the values of a field that the head of the page shows.
 const maxHeadValues = 5
 
 // headIdentifiers returns identifiers with the other values of their fields, for the head of the

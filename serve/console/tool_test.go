@@ -39,8 +39,8 @@ func TestSearchBox(t *testing.T) {
 	d.wantText(d.do(http.StatusOK, "/console"), "Opened by you", "Alice")
 }
 
-// TestHome checks that the home page of an empty store says how to begin, and that of another one
-// shows totals and who failed to sign in.
+// TestHome checks that the home page of an empty store says how to begin, and that of a store with
+// an account shows who failed to sign in.
 func TestHome(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		home := func(d *testConsole) (body string) {

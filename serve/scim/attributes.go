@@ -204,8 +204,9 @@ func lookupFold(m map[string]any, name string) any {
 	return nil
 }
 
-// parseUser returns the edit that sets all attributes of a user. It ignores attributes that are not
-// stored, and those that only the server sets. several means the same as for newEdit.
+// parseUser returns the edit that sets the attributes in the body of a request. It ignores those
+// that are null, that are not stored, or that only the server sets. several means the same as for
+// newEdit.
 func parseUser(body map[string]any, several bool) (*edit, error) {
 	e := newEdit(several)
 	for _, key := range slices.Sorted(maps.Keys(body)) {

@@ -230,7 +230,7 @@ func pauseProcess(p *process, hold time.Duration) {
 	p.signal(syscall.SIGCONT)
 }
 
-// setEpoch tells all clients to go on with epoch e.
+// setEpoch begins epoch e at all clients.
 func (r *run) setEpoch(e int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// envInt returns the number in an environment variable, or otherwise if it has none.
+// envInt returns the number in an environment variable, or the value of otherwise if it has none.
 func envInt(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n

@@ -31,7 +31,7 @@ func withEpoch(start func() map[string]*cell) func() map[string]*cell {
 }
 
 // sessionStart returns a request for a session, by a login that saw these fields. The session's
-// origin is the job that the entry had then, which every verb that ends sessions changes.
+// origin is the job that the entry had then, which every verb that ends all sessions changes.
 func sessionStart(id string, seen map[string]string) session.Start {
 	prk, _ := people.PRK("A")
 	return session.Start{

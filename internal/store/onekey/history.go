@@ -244,7 +244,8 @@ func (ks *Keys) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed str
 	return redisx.IgnoreUnknownOutcome(err)
 }
 
-// Feed implements [store.Engine] with one command for each part, in one round trip.
+// Feed implements [store.Engine] with one command for each part, in one round trip. It needs a
+// second one if a part has a gap.
 func (ks *Keys) Feed(ctx context.Context, f history.Feed) (page history.FeedPage, err error) {
 	var parts []int
 	var cmds []redis.Cmder

@@ -36,7 +36,7 @@ func (m *meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// count counts a round trip, unless it begins a connection or runs a script.
+// count counts a round trip of GETs or HGETALLs by the first of its commands, and calls after.
 func (m *meddler) count(first redis.Cmder) {
 	if name := first.Name(); name == "get" || name == "hgetall" {
 		m.rounds++

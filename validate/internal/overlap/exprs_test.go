@@ -2,7 +2,7 @@ package overlap
 
 import "pgregory.net/rapid"
 
-// texts returns all texts of up to n letters, the shortest first.
+// texts returns all texts of one to n letters, the shortest first.
 func texts(letters []rune, n int) []string {
 	all, from := []string{""}, 0
 	for range n {
