@@ -122,7 +122,7 @@ func (c *compaction) fail(err error) {
 	c.answer(err)
 }
 
-// maxTail limits the bytes that are copied while other changes wait for a new file.
+// maxTail limits the bytes of the tail that are copied while new changes wait.
 const maxTail = 256 << 10
 
 func (c *compaction) tailSize() (n int) {

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Names of the store's own fields of an entry.
+// Names of the store's own fields of an entry, and of the password facet.
 const (
 	FieldType  = "~isa"
 	FieldPRK   = "~prk"
