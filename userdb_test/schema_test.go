@@ -96,9 +96,9 @@ func writeMethods(t *testing.T, users *userdb.Type) map[string]func() error {
 }
 
 // TestSchemaChanges opens a store with each of schemaChanges. If the schema does not agree with the
-// stored one, Open must fail in stores that several programs can have open, and in all stores so
-// must writes after an Open with SchemaDeferred. The errors must name the difference and the command
-// that resolves it.
+// stored one, Open must fail in stores that several programs can have open, and writes after an
+// Open with SchemaDeferred must fail in all stores. The errors must name the difference and the
+// command that resolves it.
 func TestSchemaChanges(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		for _, c := range schemaChanges {

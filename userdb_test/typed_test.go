@@ -432,8 +432,8 @@ func TestTypedAndOtherMethods(t *testing.T) {
 	})
 }
 
-// TestTypedAfterExport checks that an entry is the same after an export and an import: whole numbers
-// beyond JavaScript's precision keep all digits.
+// TestTypedAfterExport checks that an entry is the same after an export and an import. Whole
+// numbers beyond JavaScript's precision keep all digits.
 func TestTypedAfterExport(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
