@@ -61,8 +61,8 @@ type NewEntry struct {
 	// another person keeps access. Until an address is verified, no second factor and no further
 	// identifier can be added (ErrUnproven), and an entry that gives up its address loses its tags.
 	// The first mailed token that is redeemed removes the password, the sessions and other tokens,
-	// and other identifiers of the entry; see Redeem and InSession.
-	// AcceptInvitation, which verifies an address, ignores SelfRegistered.
+	// and other identifiers of the entry; see Redeem and InSession. AcceptInvitation, which
+	// verifies an address, ignores SelfRegistered.
 	SelfRegistered bool
 }
 
@@ -580,8 +580,8 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint, options ...DeleteOption
 const maxSchemaAttempts = 16
 
 // retryOnSchemaChange calls write, and calls it again if the stored schema has changed. If the
-// stored schema cannot be adopted, for example while a change of it is running,
-// retryOnSchemaChange tries only once more.
+// stored schema cannot be adopted, for example while a change of it is running, retryOnSchemaChange
+// tries only once more.
 func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) error) (err error) {
 	unchanged := 0
 	for range maxSchemaAttempts {

@@ -210,8 +210,8 @@ func (s *site) sentArgs(do func()) string {
 	return b.String()
 }
 
-// TestTypedRefusals checks the changes that Save, Update and Create refuse, and that they write
-// nothing.
+// TestTypedRefusals checks which changes Save, Update and Create refuse, and that nothing is
+// written.
 func TestTypedRefusals(t *testing.T) {
 	errStop := errors.New("stop")
 	eachStore(t, func(t *testing.T, s *site) {

@@ -75,8 +75,8 @@ func (c *compaction) writeRecords(l *logFile, all root) error {
 	})
 }
 
-// finish replaces the file with the new one if that is complete. If the replacement fails, the old
-// file stays in use.
+// finish replaces the file with the new one if that is complete. If the tail is long, finish only
+// begins to copy it. If the replacement fails, the old file stays in use.
 func (c *compaction) finish(s *Store) {
 	if !c.running {
 		return
