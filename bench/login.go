@@ -62,7 +62,7 @@ func (b *bench) oneHash() *bench { return b.withBlocks(b.size(30, 16), time.Mill
 // which logins have to wait.
 const freeFailures = 9
 
-// refusedLogins lists kinds of users who cannot log in, and the prefix of their names.
+// refusedLogins lists kinds of logins that are refused, and the prefix of the names that they use.
 var refusedLogins = []struct{ what, prefix string }{
 	{"wrong password", ""}, {"unknown", "no "}, {"no password", "bare "}, {"disabled", "banned "},
 }

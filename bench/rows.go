@@ -53,7 +53,7 @@ type outcome struct {
 type bench struct {
 	server    *server
 	tcp       bool            // clients connect over TCP
-	nodes     []*redis.Client // of each Redis whose work counts
+	nodes     []*redis.Client // a client of each Redis whose work counts
 	pids      []int           // process ids of the nodes, and of other processes whose work counts
 	quick     bool
 	allCores  bool

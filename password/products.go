@@ -136,8 +136,9 @@ func pbkdf2Text(hash, iterations string, salt, key []byte) string {
 	return "$pbkdf2-" + hash + "$" + iterations + "$" + strings.ReplaceAll(rawBase64(salt)+"$"+rawBase64(key), "+", ".")
 }
 
-// Version 3 of ASP.NET Identity consists of the following, in base64: a byte 1; the hash function,
-// the iterations and the length of the salt as big-endian 32-bit numbers; the salt; the key.
+// A hash of version 3 of ASP.NET Identity consists of the following, in base64: a byte 1; the hash
+// function, the iterations and the length of the salt as big-endian 32-bit numbers; the salt; the
+// key.
 const (
 	aspNetHead   = "AQAAAA" // 1, and a hash function below 4
 	aspNetHeader = 13       // bytes before the salt

@@ -96,8 +96,8 @@ func TestCanonicalIsStable(t *testing.T) {
 	})
 }
 
-// TestCanonicalOfRunes checks all assigned characters: letters that differ only in case have the
-// same canonical form, and so have compositions and decompositions.
+// TestCanonicalOfRunes checks all characters below U+32000: letters that differ only in case have
+// the same canonical form, and so have compositions and decompositions.
 func TestCanonicalOfRunes(t *testing.T) {
 	for r := rune(0); r < 0x32000; r++ {
 		c := casefold.Canonical(string(r))

@@ -52,7 +52,7 @@ func changed(change func(*schema.Type)) schema.Type {
 	return t
 }
 
-// TestDifference changes one property at a time, and checks that Difference and Fingerprint agree.
+// TestDifference changes one property or two, and checks that Difference and Fingerprint agree.
 func TestDifference(t *testing.T) {
 	tests := []struct {
 		change func(*schema.Type)

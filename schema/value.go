@@ -32,7 +32,7 @@ func Number(f float64) Value { return Value{CodecNumber, printNumber(f)} }
 func Bool(b bool) Value { return Value{CodecBoolean, strconv.FormatBool(b)} }
 
 // Date returns t as a value in UTC, truncated to milliseconds. JavaScript cannot represent times
-// before the year -271821 or after 275760; Date clamps them to the nearest time that it can.
+// before the year -271821 or after 275760; for these, Date returns the nearest time that it can.
 func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 
 // JSON returns raw, which must be one JSON value, in the form of JavaScript's JSON.stringify:

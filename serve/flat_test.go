@@ -276,7 +276,8 @@ func (f *soak) createAndDelete(name string) {
 	f.expect(404, "GET", path, "")
 }
 
-// useAsStrangers sends requests of clients that have no account, no key, or no valid request.
+// useAsStrangers sends requests without an account, a valid key or a valid body, and requests that
+// are not about one account.
 func (f *soak) useAsStrangers() {
 	for i := range 3 {
 		if r := f.request("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"nobody%d","password":"wrong","origin":"198.51.100.%d"}`, i, i)); r.status != 401 && r.status != 429 {
@@ -343,7 +344,7 @@ func (f *soak) sendBrokenRequests() {
 	}
 }
 
-// listenBriefly reads the feed for a moment, from the position of a follower.
+// listenBriefly opens the feed at the position of a follower, and disconnects.
 func (f *soak) listenBriefly() {
 	ctx, leave := context.WithCancel(f.Ctx)
 	defer leave()

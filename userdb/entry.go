@@ -108,8 +108,8 @@ func (e Entry) knownSets() map[string][]string {
 	return all
 }
 
-// SetDisabled disables or enables the entry in this copy. Update and Save then do what
-// Disable or Enable does, in the same change as the facets.
+// SetDisabled disables or enables the entry in this copy. Update and Save then do what Disable or
+// Enable does, in the same change as the facets.
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
 // Verified reports whether the owner of the entry has proved that they receive mail at the address

@@ -144,8 +144,8 @@ type FieldError struct {
 
 	// Rule names the rule that the value breaks: one of a schema, or a word such as "key", "size",
 	// "kind" or "query". For ErrDuplicate it is "" if an entry has the value, "retired" for a UID
-	// that is never reused, and "held" for a value that another entry has given up and still
-	// holds (schema.Field.Hold). Show it to operators but never to visitors, as it reveals that an
+	// that is never reused, and "held" for a value that another entry has given up and still holds
+	// (schema.Field.Hold). Show it to operators but never to visitors, as it reveals that an
 	// account existed.
 	Rule string
 

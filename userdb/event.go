@@ -98,7 +98,7 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// hasListeners reports whether anything receives events.
+// hasListeners reports whether the caller's hook, an observer or the logger receives events.
 func (db *DB) hasListeners(ctx context.Context) bool {
 	return db.options.OnEvent != nil || len(db.options.Observers) > 0 || db.view().Config.Log.Enabled(ctx, slog.LevelInfo)
 }

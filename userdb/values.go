@@ -57,9 +57,9 @@ type FieldValue struct {
 	Verified time.Time
 
 	// Unverified reports whether the value is a mail address that was added beside another one and
-	// then became the facet without being verified. Such an address neither signs in nor
-	// receives secrets. Further values do so only if Verified is set; for them, Unverified is
-	// false.
+	// then became the facet without being verified. Such an address neither signs in nor receives
+	// secrets. A further address signs in and receives secrets only if Verified is set; its
+	// Unverified is false.
 	Unverified bool
 
 	// Label is the owner's name for the kind of value, such as "work", or "".
@@ -116,8 +116,8 @@ func (e *Entry) AddText(field, text string) {
 	}
 }
 
-// DropText removes a value of a secondary field from this copy, in any spelling. If that was
-// the facet, the next verified value becomes the facet, or the next value if none is verified.
+// DropText removes a value of a secondary field from this copy, in any spelling. If that was the
+// facet, the next verified value becomes the facet, or the next value if none is verified.
 func (e *Entry) DropText(field, text string) {
 	texts := e.Texts(field)
 	i := e.indexOf(texts, text)
@@ -261,9 +261,9 @@ func (e Entry) source() typed.Source {
 }
 
 // signsIn reports whether the owner of r may sign in with the identifier by which l has found it. A
-// value that somebody else or a directory entered may be the address of another person.
-// Further values of a field with mail addresses therefore count only if they are verified, as does
-// a facet that was one of them.
+// value that somebody else or a directory entered may be the address of another person. Further
+// values of a field with mail addresses therefore count only if they are verified, as does a facet
+// that was one of them.
 func (t *Type) signsIn(l store.Lookup, r store.Record) bool {
 	if len(l.SRKs) == 0 {
 		return l.Matches(r)

@@ -61,8 +61,8 @@ type NewEntry struct {
 	// another person keeps access. Until an address is verified, no second factor and no further
 	// identifier can be added (ErrUnproven), and an entry that gives up its address loses its tags.
 	// The first mailed token that is redeemed removes the password, the sessions and other tokens,
-	// and other identifiers of the entry; see Redeem and InSession.
-	// AcceptInvitation, which verifies an address, ignores SelfRegistered.
+	// and other identifiers of the entry; see Redeem and InSession. AcceptInvitation, which
+	// verifies an address, ignores SelfRegistered.
 	SelfRegistered bool
 }
 
@@ -154,8 +154,8 @@ func (t *Type) draftProblems(ctx context.Context, err error, d change.Draft) err
 	return t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Fields())
 }
 
-// newRecordAt returns a record that holds only the key of an entry to be created. Values that an
-// entry with the same UID has do not count as taken.
+// newRecordAt returns a record that holds only the key of an entry to be created. In a search for
+// taken values, those of an entry with the same UID do not count.
 func (t *Type) newRecordAt(uid string) (r store.Record) {
 	r.Key, _ = t.declared.PRK(uid)
 	return r
@@ -580,8 +580,8 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint, options ...DeleteOption
 const maxSchemaAttempts = 16
 
 // retryOnSchemaChange calls write, and calls it again if the stored schema has changed. If the
-// stored schema cannot be adopted, for example while a change of it is running,
-// retryOnSchemaChange tries only once more.
+// stored schema cannot be adopted, for example while a change of it is running, retryOnSchemaChange
+// tries only once more.
 func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) error) (err error) {
 	unchanged := 0
 	for range maxSchemaAttempts {
@@ -608,9 +608,9 @@ func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) erro
 type buildFunc func(current store.Record) (c store.Change, due bool, err error)
 
 // rewrite reads an entry, calls build, and applies the change that build returns. After a conflict
-// it starts again. If the record read has fields, the first attempt uses it and does not read the
-// entry. rewrite returns the record as written, even if the change is unconfirmed, or the unchanged
-// record if there was nothing to change.
+// it starts again. If read has fields, the first attempt uses read instead of reading the entry.
+// rewrite returns the record as written, even if the change is unconfirmed, or the unchanged record
+// if there was nothing to change.
 func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, build buildFunc) (r store.Record, err error) {
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		if r, read.Fields = read, nil; r.Fields == nil {
@@ -708,8 +708,8 @@ func (n NewEntry) fields() []string {
 	return slices.Compact(names)
 }
 
-// MarshalJSON returns the names of the facets, as their values are personal data, and reports
-// whether there is a password.
+// MarshalJSON leaves out the values of the facets, which are personal data, and the password. It
+// includes the names of the facets, and whether there is a password.
 func (n NewEntry) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		UID      string              `json:"uid,omitempty"`

@@ -32,7 +32,7 @@ func (g *loginSite) in(ns recordkey.Namespace) *loginSite {
 }
 
 // TestCopyFactors checks that a copy of a namespace has the second factors of its entries,
-// encrypted again, and their used codes, but none of their tickets.
+// encrypted again, and their used codes, but not their tickets and sessions.
 func TestCopyFactors(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

@@ -95,7 +95,7 @@ func TestFeedReadsAreBounded(t *testing.T) {
 		users, err := s.DB.Type("user")
 		must(t, err)
 		const acts, creates = 250, 60
-		for range acts { // in one part of the feed, before all others
+		for range acts { // all in one part of the feed, before all other events
 			must(t, admin.RecordEvent(s.Ctx, s.DB, userdb.EventOperatorAdd, "x"))
 		}
 		for i := range creates {

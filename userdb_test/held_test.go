@@ -149,7 +149,7 @@ func TestHeldAddress(t *testing.T) {
 }
 
 // TestHeldEnds checks that a held value is free after its time, without a change of the entry that
-// held it, and that no record of it is left.
+// held it, that the records of the hold expire, and that the next change drops a hold that ended.
 func TestHeldEnds(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

@@ -34,7 +34,7 @@ func (g *loginSite) sessionOf(name string) string {
 	return secret
 }
 
-// link links an identity to an entry, which has no second factor.
+// link links an identity to an entry that has no second factor.
 func (g *loginSite) link(name, identity string) error {
 	g.t.Helper()
 	_, err := g.users.LinkIdentity(g.t.Context(), g.sessionOf(name), linkOf(identity))

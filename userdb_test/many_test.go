@@ -43,8 +43,8 @@ func indexOfValue(texts []string, text string) int {
 	return slices.IndexFunc(texts, func(other string) bool { return canonicalOf(other) == canonicalOf(text) })
 }
 
-// holder returns the UID of the entry that has a value in ext, if field is ext, and otherwise in
-// any field but ext. It returns "" if there is none.
+// holder returns the UID of the entry that has a value: in ext if field is ext, otherwise in any
+// other field. It returns "" if there is none.
 func (m manyModel) holder(field, text string) string {
 	for uid, fields := range m {
 		for other, texts := range fields {
@@ -175,7 +175,7 @@ func (m *manySteps) step(ctx context.Context) {
 	}
 }
 
-// judge compares the result of a change with the model, and applies it to the model.
+// judge compares the outcome of a change with the model, and makes the change in the model.
 func (m *manySteps) judge(what, uid string, fields map[string][]string, err error) {
 	want := m.model.refusal(uid, fields)
 	if !errors.Is(err, want) {
@@ -250,8 +250,8 @@ func TestManyValues(t *testing.T) {
 	})
 }
 
-// TestManyRaces lets many callers exchange the values of two entries, and add and drop them. No
-// invariant may be broken afterward.
+// TestManyRaces lets many callers add, move and drop the same values in two entries. No invariant
+// may be broken afterward.
 func TestManyRaces(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: manySchema()}), "user")
@@ -290,7 +290,7 @@ func TestManyRaces(t *testing.T) {
 
 // TestManyWanted lets 64 callers compete for one value, as the first or a further value of new and
 // of existing entries, in two fields. Exactly one must get it. Readers must find only an entry that
-// has the value, and must find it as soon as its caller has the answer.
+// has the value, and must find it once the caller that got the value has the answer.
 func TestManyWanted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -469,7 +469,7 @@ func TestManySignIn(t *testing.T) {
 		must(t, errOf(g.users.ResetPassword(ctx, "reset ALICE@work.example", reset, alicePassword)))
 		g.wantVoid("the password was set", "reset alice", first)
 
-		// A token that was sent to a value proves that value.
+		// A token ends when the entry loses the value that the token was sent to.
 		first = sentTo("alice@example.com", "Alice@work.example") // not verified, so the first
 		edit(func(e *userdb.Entry) { e.DropText("email", "alice@work.example") })
 		g.wantVoid("the address is gone", "reset alice@example.com", first)
@@ -502,7 +502,8 @@ func TestManyAdd(t *testing.T) {
 	})
 }
 
-// TestManyEvents checks that further values are changed with the same events as the first.
+// TestManyEvents checks that every change of the values of a field, and of their labels, emits the
+// same two events.
 func TestManyEvents(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		for what, edit := range map[string]func(e *userdb.Entry){

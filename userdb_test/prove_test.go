@@ -204,8 +204,8 @@ func TestRecoveryCodes(t *testing.T) {
 	})
 }
 
-// TestOneCodeOneLogin checks that only one of many callers with the same code succeeds, with a
-// ticket for each and with one ticket for all.
+// TestOneCodeOneLogin checks that only one of many callers succeeds if they have the same code and
+// several tickets, or the same ticket and different codes.
 func TestOneCodeOneLogin(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		a, _ := g.enrol()
@@ -304,8 +304,8 @@ func TestGuessedCodes(t *testing.T) {
 	})
 }
 
-// TestWhoChangesFactors checks that only a recently verified session, on the level of the entry,
-// can change factors.
+// TestWhoChangesFactors checks that only a recently verified session can change factors, and only
+// one of level 2 if the entry has a factor.
 func TestWhoChangesFactors(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -402,8 +402,8 @@ func TestTicketsEnd(t *testing.T) {
 	})
 }
 
-// TestRotateKeys checks that secrets move to the first key, and that a secret is useless without
-// its key or in another place.
+// TestRotateKeys checks that secrets move to the first key, that a secret is useless without its
+// key, and that damaged secrets and entries do not stop the rotation of others.
 func TestRotateKeys(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {

@@ -20,12 +20,11 @@ func wideSchemaWith(change func(*schema.Type)) schema.Schema {
 	return s
 }
 
-// schemaChanges lists schemas to use while wideSchema is stored. If the store must refuse a schema,
-// words lists what the error must contain.
+// schemaChanges lists schemas to use while wideSchema is stored.
 var schemaChanges = []struct {
 	name   string
 	schema schema.Schema
-	words  []string // words of the error; none if the schema can be used
+	words  []string // what the error must contain; none if the store must accept the schema
 }{
 	{"the same", wideSchemaWith(func(*schema.Type) {}), nil},
 	{"a new plain field", wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }), nil},
@@ -97,7 +96,8 @@ func writeMethods(t *testing.T, users *userdb.Type) map[string]func() error {
 }
 
 // TestSchemaChanges opens a store with each of schemaChanges. If the schema does not agree with the
-// stored one, Open must fail and nothing may be written. The error must name the difference and the
+// stored one, Open must fail in stores that several programs can have open, and writes after an
+// Open with SchemaDeferred must fail in all stores. The errors must name the difference and the
 // command that resolves it.
 func TestSchemaChanges(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
@@ -134,8 +134,7 @@ func TestSchemaChanges(t *testing.T) {
 	})
 }
 
-// wantSchemaRefusal checks that every method is refused, or writes nothing because it finds no
-// entry.
+// wantSchemaRefusal checks that each of writeMethods is refused or finds no entry.
 func wantSchemaRefusal(t *testing.T, users *userdb.Type, words []string) {
 	t.Helper()
 	for name, write := range writeMethods(t, users) {

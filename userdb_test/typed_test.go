@@ -71,7 +71,7 @@ func alice() profile {
 	}}
 }
 
-// sameProfile compares two profiles apart from their revisions.
+// sameProfile checks that two profiles are equal, except for their revisions.
 func sameProfile(t testingT, what string, got, want profile) {
 	t.Helper()
 	got.Rev, want.Rev = userdb.Revision{}, userdb.Revision{}
@@ -210,8 +210,8 @@ func (s *site) sentArgs(do func()) string {
 	return b.String()
 }
 
-// TestTypedRefusals checks the changes that Save, Update and Create refuse, and that they write
-// nothing.
+// TestTypedRefusals checks which changes Save, Update and Create refuse, and that nothing is
+// written.
 func TestTypedRefusals(t *testing.T) {
 	errStop := errors.New("stop")
 	eachStore(t, func(t *testing.T, s *site) {
@@ -432,8 +432,8 @@ func TestTypedAndOtherMethods(t *testing.T) {
 	})
 }
 
-// TestTypedAfterExport checks that whole numbers beyond JavaScript's precision keep all digits in
-// an export.
+// TestTypedAfterExport checks that an entry is the same after an export and an import. Whole
+// numbers beyond JavaScript's precision keep all digits.
 func TestTypedAfterExport(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()

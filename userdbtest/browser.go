@@ -126,8 +126,8 @@ func (b *Browser) Want(status int, texts ...string) *Browser {
 func (b *Browser) Text() string { return textOf(b.page) }
 
 // Do sends a request as a program does, for example with a JSON body and a bearer token. It adds
-// the headers in Header, but no cookies. It follows no redirects, and does not change the page. The
-// site gets the request, whichever host the request names.
+// the headers in Header that the request lacks, but no cookies. It follows no redirects, and does
+// not change the page. The site gets the request, whichever host the request names.
 func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	for name, values := range b.Header {

@@ -176,9 +176,9 @@ func RenderTemplates(t *template.Template) func(http.ResponseWriter, *http.Reque
 }
 
 // Protect wraps all pages of a site. It refuses forms that other sites send, and forms of over 64
-// KiB, and it parses the others. Its headers forbid pages to use anything from other sites, and
-// keep the addresses of pages, which may contain secrets, from them. It refuses in the language of
-// Catalogues that suits the request best.
+// KiB, and parses all other forms. Its headers forbid pages to use anything from other sites, and
+// hide the addresses of pages, which may contain secrets, from other sites. It refuses in the
+// language of Catalogues that suits the request best.
 func Protect(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -118,7 +118,8 @@ func (t *Type) dropHolds(c *store.Change, old store.Record, now time.Time) (kept
 	return kept
 }
 
-// freeHold removes a hold of the entry, or one that c makes, and releases the value.
+// freeHold removes a hold of the entry, or one that c makes. It releases the value unless the entry
+// has it.
 func (t *Type) freeHold(c *store.Change, old store.Record, h store.HeldValue) {
 	srk, ok := t.SRK(h.Field, h.Canonical)
 	if _, had := old.Fields[h.Name()]; had {

@@ -75,8 +75,8 @@ func (c *compaction) writeRecords(l *logFile, all root) error {
 	})
 }
 
-// finish replaces the file with the new one if that is complete. If the replacement fails, the old
-// file stays in use.
+// finish replaces the file with the new one if that is complete. If the tail is long, finish only
+// begins to copy it. If the replacement fails, the old file stays in use.
 func (c *compaction) finish(s *Store) {
 	if !c.running {
 		return
@@ -122,7 +122,7 @@ func (c *compaction) fail(err error) {
 	c.answer(err)
 }
 
-// maxTail limits the bytes that are copied while other changes wait for a new file.
+// maxTail limits the bytes of the tail that are copied while new changes wait.
 const maxTail = 256 << 10
 
 func (c *compaction) tailSize() (n int) {

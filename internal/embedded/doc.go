@@ -13,12 +13,12 @@
 //
 // If a write fails, for example because the disk is full, all commands that wait for it return
 // [ErrUnsaved] and their changes are undone. Commands that only read run again. The records in
-// memory are trees that share nodes with their copies (data.go), so that the store can also keep
-// the records of the file in memory.
+// memory are trees that share nodes with their copies (data.go), so that the store can also keep in
+// memory the records as the file has them.
 //
 // After a failed sync, a system may never write its cached data to the disk. A failed write is
 // therefore removed from the file, and the file is synced. Opening a store writes the data after
-// the durable part again before anybody reads them. powerloss_test.go simulates that, together with
+// the durable part again before anybody reads them. powerloss_test.go simulates such a system, with
 // kills and power failures at each step.
 //
 // # The file

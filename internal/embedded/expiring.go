@@ -208,8 +208,8 @@ func isUnknown(key string) bool {
 	return len(parts) == 4 && parts[2] == "nobody"
 }
 
-// scheduleRecords moves the history and the tokens of the entry at key into their class, or out of
-// it, after the entry was created or deleted.
+// scheduleRecords removes the history and the tokens of the entry at key from their classes after
+// the entry was created, or adds them after it was deleted.
 func (d *data) scheduleRecords(key string) {
 	exists := d.isEntry(key)
 	for _, record := range recordsOf(key) {

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Names of the store's own fields of an entry.
+// Names of the store's own fields of an entry, and of the password facet.
 const (
 	FieldType  = "~isa"
 	FieldPRK   = "~prk"
@@ -233,8 +233,8 @@ func NewRev() string {
 // Rev returns the newest rev in a ~rev field.
 func Rev(past string) string { return past[:min(len(past), RevLen)] }
 
-// RevsComplete reports whether past, the value of a ~rev field, lists every rev since the entry
-// had rev. If so, a later rev that is missing from it was never committed (I7).
+// RevsComplete reports whether past, the value of a ~rev field, lists every rev since the entry had
+// rev. If so, a later rev that is missing from it was never committed (I7).
 func RevsComplete(past, rev string) bool {
 	if len(past) < 4*RevLen {
 		return true

@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// TestMarshal checks that every character that is not printable is escaped, and reads back
-// unchanged.
+// TestMarshal checks that control and format characters and line separators are escaped, and that
+// all characters are read back unchanged.
 func TestMarshal(t *testing.T) {
 	var all strings.Builder
 	for r := rune(0); r <= unicode.MaxRune; r++ {

@@ -241,8 +241,8 @@ type candidate struct {
 // maxRechecks limits how often items that others are changing are checked again.
 const maxRechecks = 4
 
-// confirm checks items, and then rechecks those with findings until two checks in a row find the
-// same. If both find a problem with every entry at the same rev, the problem also existed in
+// confirm checks items, and then rechecks those with findings until a recheck finds nothing new. If
+// two checks in a row find a problem with every entry at the same rev, the problem also existed in
 // between. So no writer can cause a false alarm if every change is a single step. If an item keeps
 // changing, confirm returns only the findings that stay the same.
 func confirm(ctx context.Context, check checkFunc, items []item) (candidate, error) {

@@ -95,10 +95,9 @@
 //
 //   - e: one change of the entry claims its SRKs and sets ~skv, unless another entry has the value.
 //     If a field has further values but no facet, one of them becomes the facet: the first that is
-//     verified, or else the first.
-//     The change also adds whichever of ~isa, ~prk and the primary facet is missing, and corrects
-//     one that differs from the key if another of the three agrees with the key. A wrong primary
-//     facet is kept as ~lost:FIELD.
+//     verified, or else the first. The change also adds whichever of ~isa, ~prk and the primary
+//     facet is missing, and corrects one that differs from the key if another of the three agrees
+//     with the key. A wrong primary facet is kept as ~lost:FIELD.
 //   - i: the entry is added to an index or removed from it, according to its values. Staged
 //     elements go into their record, and the entry into the index sets of those elements.
 //   - r: the record is removed. A key_unparsable record is removed only if its key is an SRK in the

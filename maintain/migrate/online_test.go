@@ -138,8 +138,8 @@ func TestRollBack(t *testing.T) {
 	})
 }
 
-// TestConcurrentAdditions applies different additions in several processes at once. Each must end
-// with its addition complete.
+// TestConcurrentAdditions applies different additions at once. Each must end with its addition
+// complete.
 func TestConcurrentAdditions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))

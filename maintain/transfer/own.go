@@ -42,7 +42,7 @@ func (im *importer) checkIdentifiers(l *line, unnamed error) {
 	}
 }
 
-// isOwnAddress reports whether a value of a secondary field is the address of the same line.
+// isOwnAddress reports whether a line has the value of a secondary field also as its address.
 func (l *line) isOwnAddress(field, wire string) bool {
 	several := slices.ContainsFunc(l.values, func(v fieldValues) bool { return v.field == field && len(v.all) > 1 })
 	if f := l.t.Schema.Fields[field]; f.HasAddresses() || f.Required || several {
@@ -62,7 +62,7 @@ func (im *importer) mayUpdate(l *line) bool {
 	return im.o.OnDuplicate != DuplicateFail && l.draft.UID != ""
 }
 
-// addOwnFields adds everything to the draft that is not a facet.
+// addOwnFields adds to the draft everything but facets and tertiary records.
 func (im *importer) addOwnFields(l *line, r *reading) error {
 	if err := l.markVerified(r, im.o.Zone); err != nil {
 		return err

@@ -18,7 +18,8 @@ import (
 )
 
 // TestFactorKeysMissing checks on each kind of store that missing keys of second factors are
-// reported, but not if the keys open one factor, or if the factors were removed.
+// reported, but not if the keys open one factor, or if the factors were removed; and that
+// FindLostFactors finds exactly the factors that no key opens.
 func TestFactorKeysMissing(t *testing.T) {
 	key := func(letter string) []byte { return bytes.Repeat([]byte(letter), 32) }
 	for name, url := range map[string]string{

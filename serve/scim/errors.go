@@ -72,8 +72,9 @@ const (
 // ErrPartial reports that a request failed after some of its changes were made.
 var ErrPartial = errors.New("only a part was done")
 
-// markPartial marks err with ErrPartial, because some changes were made before it. done tells the
-// client which. It does not mark ErrNotFound: the resource was deleted, and the changes with it.
+// markPartial marks err with ErrPartial, because some changes, which done describes to the client,
+// were made before it. It does not mark ErrNotFound: the resource was deleted, and the changes with
+// it.
 func markPartial(done string, err error) error {
 	if err == nil || errors.Is(err, userdb.ErrNotFound) {
 		return err

@@ -17,7 +17,7 @@ func isBadRequest(err error) bool {
 	return ok && e.Status == http.StatusBadRequest && e.Type != ""
 }
 
-// FuzzFilter checks that a filter is either refused or has at least one term, and that its terms
+// FuzzFilter checks that a filter is either refused or has a term with an index, and that its terms
 // name only attributes that filters may name.
 func FuzzFilter(f *testing.F) {
 	for _, text := range []string{

@@ -15,8 +15,8 @@ import (
 )
 
 // TestUnprovenUser checks that a directory does not take somebody who registered with an address,
-// without verifying it, for the owner of the address: it learns nothing but the id of that user,
-// and can neither change the user nor put them into a group.
+// without verifying it, for the owner of the address: it cannot read the address, find the user
+// with a filter, change the user, or put them into a group.
 func TestUnprovenUser(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newDirectory(t, s.Under(t, schema.User()), map[string]string{"Heads": "head"})

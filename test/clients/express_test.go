@@ -402,9 +402,9 @@ func TestExpressOldSession(t *testing.T) {
 	}
 }
 
-// TestExpressElsewhere checks the site outside localhost. The cookie requires TLS, and the site
-// waits for an unresponsive service no longer than configured. If its API key is wrong, it says
-// that the error is its own.
+// TestExpressElsewhere checks that the cookie requires TLS outside localhost, that the site waits
+// for an unresponsive service no longer than configured, and that it says that the error is its own
+// if its API key is wrong.
 func TestExpressElsewhere(t *testing.T) {
 	requireNode(t, example)
 	s := startService(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")

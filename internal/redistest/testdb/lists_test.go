@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestListViolations checks that the judge finds all violations, and nothing else.
+// TestListViolations checks that ListViolations and ListFacts find all violations and nothing else.
 func TestListViolations(t *testing.T) {
 	ok := func(begin, end int64, verb string, uid, value int, a ListAnswer) ListOp {
 		return ListOp{Begin: begin, End: end, OK: true, Ask: ListQuestion{Verb: verb, UID: uid, Value: value}, Answer: a}
@@ -24,7 +24,7 @@ func TestListViolations(t *testing.T) {
 		{"taken while it was held", "another entry got the value 3", []ListOp{create, drop, another}},
 		{"taken after a release", "", []ListOp{create, drop, ok(4, 5, "release", 0, 3, ListAnswer{}), another}},
 		{"taken after what may be a release", "", []ListOp{create, drop, unknown, another}},
-		// The judge leaves this to a check of the records.
+		// ListViolations leaves this to a check of the records.
 		{"taken after its owner took it back", "", []ListOp{create, drop, again, another}},
 		{"a delete holds", "another entry got the value 3", []ListOp{create, ok(2, 3, "delete", 1, 0, ListAnswer{Before: []int{3}}), another}},
 		{"a UID is given twice", "a UID was given twice", []ListOp{create, ok(4, 5, "create", 1, 4, ListAnswer{After: []int{4}})}},

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/token"
 )
 
-// commit runs step 4.
+// commit runs step 4 (see apply.go).
 func (a *attempt) commit(ctx context.Context) error {
 	a.began = a.e.now()
 	reply, unsure, err := a.sendCommit(ctx)

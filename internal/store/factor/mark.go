@@ -8,8 +8,8 @@ import (
 // Fields of an entry that has a factor.
 const (
 	// FieldMark lists the factors of an entry, as a Mark. A first step alone, such as a password,
-	// does not sign in to an entry that has this field. Members of the record that the Mark does
-	// not list have no effect: they are leftovers of removed factors or of an earlier entry.
+	// does not sign in to an entry that has this field. Factors that are stored but not listed have
+	// no effect: they are leftovers of removed factors or of an earlier entry.
 	FieldMark = "~factor"
 	// FieldHash holds the password hash of such an entry.
 	FieldHash = "~password2"

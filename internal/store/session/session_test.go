@@ -11,7 +11,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestStart checks that a session that the script has stored is read as it was given.
+// TestStart stores a session. The commands of the script must return it as it was given, but not
+// for another generation or after it was cleared.
 func TestStart(t *testing.T) {
 	c, now := redistest.Shared(t).Client(), time.UnixMilli(1767323045000)
 	prk, err := recordkey.PRK("user", "uid", "started")

@@ -10,13 +10,14 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// init adds the calls that write the sessions and the tokens of the entry "a".
+// init adds loginCalls to refusedCalls.
 func init() {
 	for name, v := range loginCalls {
 		refusedCalls[name], effects[name], preparations[name] = v.call, effect{uid: "a", done: v.done}, v.prepare
 	}
 }
 
+// loginCalls holds calls that write the sessions and the tokens of the entry "a", by name.
 var loginCalls = map[string]struct {
 	prepare func(p fixture) error
 	call    func(p fixture, e *Engine) error

@@ -64,7 +64,7 @@ const maxTokens = 16
 // Key returns the key of the hash that holds an entry's tokens, in the entry's slot.
 func Key(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("token") }
 
-// SpentKey returns the key of the mark that says that a hash is spent.
+// SpentKey returns the key of the record that says that a hash is spent.
 func SpentKey(ns recordkey.Namespace, hash string) (recordkey.Key, error) {
 	k, err := recordkey.Own("spent", hash)
 	return k.In(ns), err

@@ -8,7 +8,7 @@
 -- ARGV[2]  "1" if the record must be exactly the string ARGV[3]
 -- ARGV[4]  the set member to remove, or "" for the whole record
 -- ARGV[5], ARGV[6]  with KEYS[2], a secondary field and its canonical value: nothing is removed if
---                   the entry has or holds them, or if it is live and ARGV[5] is "";
+--                   the entry has or holds that value, or if it is live and ARGV[5] is "";
 --                   without KEYS[2], a field and value that the record, a hash, must have, or ""
 -- ARGV[7]  the fingerprint that the stored schema must have, or ""
 -- ARGV[8]  server time in milliseconds until which the stored schema is known, or ""
