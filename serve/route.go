@@ -28,7 +28,7 @@ type call struct {
 	key     admin.Key
 	db      *userdb.DB
 	request *http.Request
-	leave   func() // gives back the call's place among requests
+	leave   func() // gives back the call's place and what it holds of other quotas
 	// valid ends, with the reason as its cause, when the key of a stream is no longer valid. It
 	// does not end when the client disconnects.
 	valid context.Context

@@ -36,7 +36,7 @@ func (s settings) turn() time.Duration {
 type round struct {
 	seconds     float64
 	latencies   []time.Duration
-	server, own time.Duration // processor time
+	server, own time.Duration // processor time of the service and of this load generator
 	memory      int64
 }
 

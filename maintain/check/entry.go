@@ -376,8 +376,8 @@ func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(s
 }
 
 // missingClaims returns the SRKs that the entry should claim: those of its values that do not name
-// it, except values that another entry also has. It returns false if the entry is not live and has
-// such a contested value, because a repair must not make that entry live.
+// it, except those of contested values, which another entry also has. It returns false if the entry
+// is not live and has a contested value, because a repair must not make such an entry live.
 func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.ByName[r.Key.Type()]
 	all := t.SRKs(r.Fields)

@@ -102,7 +102,7 @@ func (p *process) readOutput(output io.Reader) {
 			p.mu.Unlock()
 		}
 	}
-	p.cmd.Wait() // the nemesis kills most of them
+	p.cmd.Wait() // an error is normal: the nemesis kills most processes
 	close(p.exited)
 }
 
