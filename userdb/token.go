@@ -116,7 +116,7 @@ func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Toke
 }
 
 // bindTo sets Field to the field that the token is sent to. It returns an error if Field already
-// names another.
+// names another, if field is "", or if the purpose is a PurposeAdd.
 func (tk *Token) bindTo(field string) error {
 	switch {
 	case tk.Field != "" && tk.Field != field:

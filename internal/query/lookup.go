@@ -118,8 +118,8 @@ func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	return l.All
 }
 
-// FindUndeclared searches for the value of a hint made by hints.Any in fields that the schema does
-// not declare. It ignores declared fields that are not typed.
+// FindUndeclared looks for the value of a hint in fields that the schema does not declare. The hint
+// must be made by hints.Any. FindUndeclared ignores declared fields that are not typed.
 func (rd *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (store.Record, error) {
 	t, target, err := rd.Target(h, typ)
 	if err == nil && target.Pattern == "" {

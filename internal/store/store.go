@@ -145,7 +145,7 @@ type Tokens interface {
 	// the entry's rev has changed, and ErrNotFound if the entry is gone.
 	Issue(ctx context.Context, i token.Issue) error
 	// Peek returns the token that was issued under the hash of a secret, and how long it remains
-	// valid, or ErrNotFound. It does not check that the entry has any valid tokens.
+	// valid, or ErrNotFound. It does not check whether the entry has ended the token.
 	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t token.Token, left time.Duration, err error)
 	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
 	// stored in the entry itself.

@@ -83,8 +83,8 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 	}
 }
 
-// endsBefore reports whether a record with a time to live, in milliseconds, ends before the last of
-// the held values. The clocks may differ by store.HeldMargin.
+// endsBefore reports whether a record that has life milliseconds to live ends before the last of
+// its holds. The clocks may differ by store.HeldMargin.
 func endsBefore(life int64, all []store.HeldValue) bool {
 	end := time.Now().Add(store.HeldMargin).UnixMilli() + life
 	return slices.ContainsFunc(all, func(h store.HeldValue) bool { return h.Until.UnixMilli() > end })

@@ -28,7 +28,7 @@ type process struct {
 	config
 	cmd    *exec.Cmd
 	input  io.WriteCloser
-	idle   chan struct{} // receives once the process waits for an epoch, or a service is ready
+	idle   chan struct{} // gets a value when a client waits for an epoch, or a service is ready
 	exited chan struct{}
 
 	mu   sync.Mutex

@@ -76,7 +76,7 @@ func build(t *testing.T) {
 	}
 }
 
-// A process is a running program whose first line of output says where it listens.
+// A process is a running program that has printed its first line.
 type process struct {
 	*exec.Cmd
 	first string

@@ -24,8 +24,8 @@ import (
 
 // A Provider describes an OpenID provider, and this site as its client.
 type Provider struct {
-	// Name is part of paths and labels links, so it must never change. It consists of up to 32
-	// lower-case letters, digits and hyphens.
+	// Name is part of paths and is stored with each link, so it must never change. It consists of
+	// up to 32 lower-case letters, digits and hyphens.
 	Name string
 	// Label is the name for visitors. If "", it is Name.
 	Label string
