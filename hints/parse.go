@@ -96,8 +96,8 @@ func ParseJSON(b []byte) (Hint, error) {
 	return Field(list[1], list[2]).Of(list[0]), nil
 }
 
-// refuseJSON returns the error for JSON. It does not quote an object, because that may be an entry
-// with its password hash.
+// refuseJSON returns the error that refuses JSON. It does not quote an object, because that may be
+// an entry with its password hash.
 func refuseJSON(b []byte, reason string) error {
 	if b = bytes.TrimLeft(b, jsonSpace); len(b) > 0 && b[0] == '{' {
 		return &Error{Hint: Hint{form: formFacets}.String(), Reason: reason}

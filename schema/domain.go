@@ -35,8 +35,8 @@ func foldHost(s string) (form string, ok bool) {
 	return unquote(foldCase(s[:at])) + "@" + host, ok
 }
 
-// urlHost returns the start and end of the host in a URL. It returns -1 for start if s is not a
-// URL.
+// urlHost returns the start and end of the host in an http or https URL. It returns -1 for start if
+// s is no such URL.
 func urlHost(s string) (at, end int) {
 	scheme, _, ok := strings.Cut(s, "://")
 	if !ok || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
@@ -83,8 +83,8 @@ func aLabels(s string) (string, bool) {
 	return domain, err == nil
 }
 
-// foldLabels maps s by case, except for the letters that IDNA 2008 distinguishes. The capital ß is
-// one of them: tables before Unicode 15.1 still map it to ss.
+// foldLabels maps s by mapRune and by case, except for the letters that IDNA 2008 distinguishes.
+// The capital ß is one of them: tables before Unicode 15.1 still map it to ss.
 func foldLabels(s string, mapRune func(rune) rune) string {
 	var b strings.Builder
 	fold := cases.Fold()

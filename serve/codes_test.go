@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestProblemCodes checks that over HTTP every error has the code and the status that package
-// userdb gives it.
+// TestProblemCodes checks the codes, the statuses and Retry-After of errors over HTTP. If a
+// response hides the error itself, it must still say that earlier changes of the request remain.
 func TestProblemCodes(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		err := fmt.Errorf("wrapped: %w", coded.New(code, "an error"))

@@ -18,8 +18,8 @@ var (
 // maxUnread is how many bytes of unread bodies an HTTP/2 connection may hold.
 const maxUnread = 128 << 10
 
-// peers counts something by client. It counts nothing for proxies and for unknown addresses. It is
-// safe for concurrent use.
+// peers counts something by client, but not for proxies or unknown addresses. It is safe for
+// concurrent use.
 type peers struct {
 	proxies []netip.Prefix
 	max     int

@@ -207,9 +207,10 @@ func locationOf(e userdb.Entry) string {
 	return "/v1/types/" + segment(e.Type()) + "/entries/" + segment(e.UID())
 }
 
-// parseFacets parses the facets of a request with the codecs of a type. If a codec cannot read a
-// value, parseFacets keeps it as JSON, so that it is refused later together with everything else
-// that is wrong. It refuses values that cannot even be kept as JSON, such as text that is too long.
+// parseFacets parses the facets of a request with the codecs of a type. It leaves out those that
+// are null. If a codec cannot read a value, parseFacets keeps it as JSON, so that it is refused
+// later together with everything else that is wrong. It refuses values that cannot even be kept as
+// JSON, such as text that is too long.
 func (c *call) parseFacets(typ string, raw map[string]json.RawMessage) (schema.Facets, error) {
 	facets, t, wrong := make(schema.Facets, len(raw)), c.db.Schema().Types[typ], []error(nil)
 	for _, field := range slices.Sorted(maps.Keys(raw)) {

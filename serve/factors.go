@@ -31,7 +31,7 @@ type SecondStep struct {
 	Passkey *PasskeyAnswer `json:"passkey,omitempty" doc:"the answer to a challenge for this step"`
 }
 
-// check returns an error unless there is exactly one proof, or if a passkey's answer is too long.
+// check returns an error if there is not exactly one proof, or if a passkey's answer is too long.
 func (s SecondStep) check() error {
 	n := 0
 	for _, given := range []bool{s.TOTP != "", s.RecoveryCode != "", s.Passkey != nil} {

@@ -28,7 +28,7 @@ type call struct {
 	key     admin.Key
 	db      *userdb.DB
 	request *http.Request
-	leave   func() // gives back the call's place among requests
+	leave   func() // gives back the call's place and what it holds of other quotas
 	// valid ends, with the reason as its cause, when the key of a stream is no longer valid. It
 	// does not end when the client disconnects.
 	valid context.Context
@@ -232,7 +232,7 @@ func countValues(v any) (n int) {
 
 // strictJSON reads JSON that can be read in only one way. No object may contain a member twice, and
 // no two members of a body may differ only in case, because huma would validate one of them and
-// decode the other. A body has at most maxValues values.
+// decode the other. A body has at most maxValues values outside its facets.
 var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
 	if !strictjson.ValidUnicode(text) {
 		return errors.New("not valid UTF-8, or half a surrogate pair")

@@ -42,14 +42,15 @@ const purposeOnce = "once"
 // embedded store keeps the newest 4,000 of these requests.
 //
 // A repeated request is not a login, because its password is not compared. If all sessions of the
-// entry have ended since the first one, such as by a new password, the returned entry starts none.
+// entry have ended since the first request, for example because of a new password, no session can
+// start with the returned entry.
 //
 // The error is
 //
 //   - ErrConflict if an earlier request with the name is still running. Try again. A request whose
 //     process has crashed counts as running for ten seconds; one that failed can be repeated at
 //     once.
-//   - ErrNotFound if the request created the entry, which has been deleted since, even if another
+//   - ErrNotFound if the entry that the request created has been deleted since, even if another
 //     entry has its UID now.
 //   - a *FieldError with the rule "once" if the earlier request with the name was different. Only
 //     the password may differ, as it is not stored.
@@ -81,7 +82,7 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 // created, and the mark shows whether an entry at prk is the one that the request created.
 type onceRequest struct {
 	*Type
-	record recordkey.Key // stores the request, as the token of an entry that does not exist
+	record recordkey.Key // has the stored request, as the token of an entry that does not exist
 	name   string        // digest of the name
 	caller string        // identifies this call
 	draft  *change.Draft // of this call's entry, if the call began the request

@@ -25,8 +25,8 @@ func (db *DB) countedOrigin(ctx context.Context, origin string) (string, error) 
 }
 
 // normalOrigin returns the canonical spelling of an origin: an address without its port and zone,
-// and for IPv6 its /64 prefix, because a single visitor has the whole prefix. Text that is not an
-// address is returned as it is.
+// and for IPv6 its /64 prefix, because a single visitor has the whole prefix. Text that is neither
+// an address nor a prefix is returned as it is.
 func normalOrigin(text string) string {
 	trimmed := strings.TrimSpace(text)
 	if prefix, err := netip.ParsePrefix(trimmed); err == nil {

@@ -155,7 +155,9 @@ func optionalText(reply store.Reply, err error) (string, bool, error) {
 //   - ErrNotFound: there is no live entry.
 //   - *schema.Error: the schema does not declare the name with this type.
 //   - ErrCorrupt: the stored record has another Redis type.
-//   - *FieldError with the rule "max": there would be more elements than the schema allows.
+//   - *FieldError with the rule "max": there would be more elements than the schema allows, or one
+//     call has over 10,000.
+//   - *FieldError with the rule "size": an element has over 64 KiB.
 type Set struct{ r tertiary }
 
 // Set returns the tertiary set with the given name of the entry that h identifies. It does not

@@ -29,8 +29,8 @@ const purposeInvite = "invite:"
 const sentMark = "~sent"
 
 // A Token lets the holder of its secret do one thing once, such as prove that they own an address,
-// set a new password, or log in with a link. The application chooses the purposes, except those
-// that begin with PurposeChange.
+// set a new password, or log in with a link. The application chooses the purposes. Those that begin
+// with PurposeChange or PurposeAdd have a fixed meaning.
 //
 // The tokens of an entry end with a new password, with Disable and with Delete. When one is
 // redeemed, all tokens of the same purpose end. An entry has at most 16 tokens; issuing another
@@ -116,7 +116,7 @@ func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Toke
 }
 
 // bindTo sets Field to the field that the token is sent to. It returns an error if Field already
-// names another.
+// names another, if field is "", or if the purpose is a PurposeAdd.
 func (tk *Token) bindTo(field string) error {
 	switch {
 	case tk.Field != "" && tk.Field != field:

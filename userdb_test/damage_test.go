@@ -142,8 +142,8 @@ func TestDamage(t *testing.T) {
 	})
 }
 
-// wantListings checks that every listing contains the undamaged entry, and that the damaged one
-// causes no error other than ErrCorrupt.
+// wantListings checks that every listing contains the undamaged entry, that the damaged one causes
+// no error other than ErrCorrupt, or ErrNotFound where it is looked up, and that counts are right.
 func wantListings(t *testing.T, users *userdb.Type, d corruption) {
 	t.Helper()
 	ctx := t.Context()

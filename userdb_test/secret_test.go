@@ -9,7 +9,8 @@ import (
 )
 
 // TestLostSecretComesBack checks that a running process restores ~/secret if Redis has lost it, and
-// uses another secret that it finds in Redis, as after a restored backup.
+// uses another secret that it finds in Redis, as after a restored backup. If it finds a damaged
+// one, it must keep its own and log one warning.
 func TestLostSecretComesBack(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		client := clientOf(g.db)

@@ -11,11 +11,11 @@ import (
 	"github.com/coffeenode/userdb/validate/internal/overlap"
 )
 
-// A Verdict is the prover's conclusion about two fields. The zero Verdict is not a verdict.
+// A Verdict is what Check concludes about two fields. The zero Verdict is not a verdict.
 type Verdict string
 
 const (
-	// NotDecided means that the prover reached its limit. Treat it as Overlap.
+	// NotDecided means that Check reached its limit. Treat it as Overlap.
 	NotDecided Verdict = "not decided"
 	// Orthogonal means that no value satisfies both rules.
 	Orthogonal Verdict = "orthogonal"

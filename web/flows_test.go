@@ -316,9 +316,9 @@ func TestFlowsPaths(t *testing.T) {
 	}
 }
 
-// TestDoubleClick sends the forms that create an account and that set a new password twice, one
-// after the other and at the same time. Both answers sign the visitor in. Nobody else signs in by a
-// link that was used.
+// TestDoubleClick sends the form that creates an account twice, one after the other and at the same
+// time, and the form that sets a new password twice. Both answers sign the visitor in. With another
+// password, a link that was used signs nobody in.
 func TestDoubleClick(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	invite := func(name string) (token string) {
@@ -494,8 +494,8 @@ func TestInviteLimits(t *testing.T) {
 	}
 }
 
-// TestPageWithoutData checks that a page whose data cannot be loaded says why, in place of a page
-// that its template could not draw.
+// TestPageWithoutData checks that if the data of a page cannot be loaded, the visitor gets a page
+// that says why. Only if the visitor came by a link does it say that links work once.
 func TestPageWithoutData(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	refused := &userdb.FieldError{Err: userdb.ErrInvalid, Field: "age", Rule: "number", Reason: "not a number"}

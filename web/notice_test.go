@@ -104,8 +104,8 @@ func TestPasswordNotice(t *testing.T) {
 }
 
 // TestAddressNotice checks that somebody who finds an open session neither removes an address of
-// the account nor makes another one the first, and that the owner learns of such a change at all
-// addresses, including the one that is gone.
+// the account nor makes another one the first, that the owner learns of such a change at all
+// verified addresses, including the one that is gone, and that there is a limit on such requests.
 func TestAddressNotice(t *testing.T) {
 	s, clock := newAtOnce(t)
 	ann, ctx := s.create("ann"), t.Context()

@@ -17,7 +17,7 @@ const purposeProve = "prove"
 // Limits on accounts that are created at once, in an hour.
 const (
 	maxAtOnce = 20 // from one origin
-	maxProofs = 3  // mails to the address of one account
+	maxProofs = 3  // further mails to the address of one account
 )
 
 // signUpAtOnce creates an account whose address nobody has verified, and mails a link that verifies

@@ -171,7 +171,7 @@ func newAdmins(t *testing.T) (s *flowSite, visit func(*http.Client) int) {
 	t.Helper()
 	s, _ = newAtOnce(t)
 	s.flows.New = func(_ *http.Request, i userdb.Invitation, n *userdb.NewEntry) error {
-		n.Tags = []string{"admin"} // by an address that anybody can type
+		n.Tags = []string{"admin"} // a site may do so by the address, which anybody can type
 		return nil
 	}
 	admin := s.flows.RequireTag("admin", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

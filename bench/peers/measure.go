@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	quads    = 5 // how many times a row goes through the turns ours, peer, peer, ours
+	quads    = 5 // how many times at most a row goes through the turns ours, peer, peer, ours
 	minQuads = 2 // the minimum, even if operations take longer than a turn
 	// maxWarmUpCallers is the largest number of callers that warm a side up: with 128 callers each
 	// sign-in would take seconds.
@@ -36,7 +36,7 @@ func (s settings) turn() time.Duration {
 type round struct {
 	seconds     float64
 	latencies   []time.Duration
-	server, own time.Duration // processor time
+	server, own time.Duration // processor time of the service and of this load generator
 	memory      int64
 }
 

@@ -288,7 +288,7 @@ func (r *importRun) open(ctx context.Context) (err error) {
 }
 
 // loadState reads the state file that an interrupted import left. It returns an error if there is
-// one but --resume was not given, or the other way round.
+// one but --resume was not given, or the other way round. In a dry run it does nothing.
 func (r *importRun) loadState() error {
 	if r.o.DryRun {
 		return nil
@@ -385,7 +385,8 @@ func (r *importRun) writeState(state transfer.ImportState) error {
 // maxShown is how many refused lines are printed if a file collects all of them.
 const maxShown = 10
 
-// printRefused prints the number of a refused line and why it was refused, but no value of it.
+// printRefused counts a refused line. Up to maxShown, it also prints the number of the line and why
+// it was refused, but no value of it.
 func (r *importRun) printRefused(line int64, reason string) {
 	if r.refused++; r.o.Rejects != nil && r.refused > maxShown {
 		return

@@ -171,7 +171,7 @@ var internalErrors = map[string]struct {
 }
 
 // exportedErrors returns the names of all error variables and error types that packages of this
-// module export, with the folder of each.
+// module export, with the folder of each. It leaves out helpers of tests, benchmarks and examples.
 func exportedErrors(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}

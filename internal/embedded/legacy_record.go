@@ -7,10 +7,11 @@ import (
 	"strconv"
 )
 
-// A record is one key with its value, as the file stores it. Exactly one of the six value fields is
-// set: Redis has no empty hash, list, set or zset, and an empty stream is not stored.
+// A record is one key with its value, as a file of JSON lines holds it (legacy.go). Exactly one of
+// the six value fields is set: Redis has no empty hash, list, set or zset, and an empty stream is
+// not stored.
 type record struct {
-	Base64 bool              `json:"base64,omitempty"` // all text is base64
+	Base64 bool              `json:"base64,omitempty"` // all text is base64, except scores and IDs
 	Key    string            `json:"key"`
 	String *string           `json:"string,omitempty"`
 	Hash   map[string]string `json:"hash,omitempty"`
@@ -21,7 +22,7 @@ type record struct {
 	Until  int64             `json:"until,omitempty"`  // Unix time in milliseconds; 0 means forever
 }
 
-// each returns r with f applied to every text.
+// each returns r with f applied to every text except scores and the IDs of stream entries.
 func (r record) each(f func(string) (string, error)) (record, error) {
 	var failed error
 	apply := func(s string) string {

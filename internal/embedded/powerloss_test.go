@@ -247,8 +247,8 @@ func (f *lossFile) Sync() error {
 		return err
 	}
 	defer f.disk.mu.Unlock()
-	// If the removal of a failed write fails as well, a crash may bring the write back: see
-	// ErrUnsaved.
+	// The next sync does not fail: if the removal of a failed write failed as well, a crash could
+	// bring the write back (ErrUnsaved).
 	if f.disk.failed = f.disk.lossy && !f.disk.failed && f.disk.random.IntN(6) == 0; f.disk.failed {
 		f.durable = f.lose(f.disk.random)
 		f.dirty, f.sizes = map[int][][]byte{}, nil

@@ -239,8 +239,8 @@ func TestActorsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestLanesTakeTurns fills all lanes but one, and then adds jobs to that one. They must be
-// accepted, and not wait for all those before them.
+// TestLanesTakeTurns adds a hundred jobs to each lane but one, and then three to that one. The
+// three must be accepted, and not wait for all those before them.
 func TestLanesTakeTurns(t *testing.T) {
 	for late := range laneCount {
 		synctest.Test(t, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestLanesTakeTurns(t *testing.T) {
 }
 
 // TestWaitOfOtherLane checks that the deadline of a job is compared with the time that its own lane
-// takes: the jobs of a full lane delay a job of another one by two turns only.
+// takes: the sixty jobs of one lane delay a job of another by two turns only.
 func TestWaitOfOtherLane(t *testing.T) {
 	for _, tt := range []struct {
 		deadline time.Duration

@@ -31,9 +31,9 @@ func (rd *Reader) Target(h hints.Hint, typ string) (*change.Type, hints.Target, 
 }
 
 // Resolve returns the lookup for a hint, with at least one key. It narrows a search in any field to
-// the only field that can have the value, if the rules show which. It returns ErrNotFound if the
-// type has no secondary field, and ErrIndexBuilding if the hint names a field whose values are
-// still being built.
+// the only field that can have the value, if the rules show which. It returns ErrNotFound if there
+// is no field to search, and ErrIndexBuilding if the hint names a field whose values are still
+// being built.
 func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, error) {
 	t, target, err := rd.Target(h, typ)
 	if err != nil {
@@ -53,7 +53,7 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 			}
 		case k.Kind() == recordkey.KindPRK:
 			return t, store.Lookup{PRK: k.In(rd.NS)}, nil
-		case target.Pattern != "" && !slices.Contains(t.Typed, k.Field()): // is becoming typed
+		case target.Pattern != "" && !slices.Contains(t.Typed, k.Field()): // the field is becoming typed
 		case candidates == nil || slices.Contains(candidates, k.Field()):
 			l.SRKs = append(l.SRKs, k.In(rd.NS))
 		}
@@ -118,8 +118,8 @@ func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	return l.All
 }
 
-// FindUndeclared searches for the value of a hint made by hints.Any in fields that the schema does
-// not declare. It ignores declared fields that are not typed.
+// FindUndeclared looks for the value of a hint in fields that the schema does not declare. The hint
+// must be made by hints.Any. FindUndeclared ignores declared fields that are not typed.
 func (rd *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (store.Record, error) {
 	t, target, err := rd.Target(h, typ)
 	if err == nil && target.Pattern == "" {

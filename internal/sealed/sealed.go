@@ -1,6 +1,6 @@
-// Package sealed encrypts the secrets of second factors, with AES-256-GCM and keys that the program
-// provides. A key has an identifier, which is derived from it and stored with what it encrypts, so
-// that old keys can decrypt while a new one encrypts.
+// Package sealed encrypts secrets, such as those of second factors, with AES-256-GCM and keys that
+// the program provides. A key has an identifier, which is derived from it and stored with what it
+// encrypts, so that old keys can decrypt while a new one encrypts.
 package sealed
 
 import (

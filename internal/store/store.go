@@ -25,7 +25,7 @@ import (
 )
 
 // An Engine stores and finds records. All methods are safe for concurrent use and return when their
-// context ends. Code that needs only some of them should take the roles that it uses.
+// context ends. Code that needs only some of them should take only the interfaces that have them.
 type Engine interface {
 	Connection
 	Entries
@@ -71,8 +71,8 @@ type Entries interface {
 	ApplyAll(ctx context.Context, cs []Change) []error
 	// Bulk begins a run of changes. A store in a file saves the changes of a run together: a change
 	// made with the returned context is answered before it is saved, and end saves all of them. If
-	// end fails, changes that are not saved yet are undone, unless its context has ended. Other
-	// stores save every change at once.
+	// end fails, changes that are not saved yet are undone, unless the context passed to end has
+	// ended. Other stores save every change at once.
 	Bulk(ctx context.Context) (bulk context.Context, end func(context.Context) error)
 	// Tertiary runs one command on a tertiary record of a live entry. If it returns ErrFull,
 	// nothing was added. SMEMBERS and HGETALL read a record of more than about MemberBatch members
@@ -145,7 +145,7 @@ type Tokens interface {
 	// the entry's rev has changed, and ErrNotFound if the entry is gone.
 	Issue(ctx context.Context, i token.Issue) error
 	// Peek returns the token that was issued under the hash of a secret, and how long it remains
-	// valid, or ErrNotFound. It does not check that the entry has any valid tokens.
+	// valid, or ErrNotFound. It does not check whether the entry has ended the token.
 	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t token.Token, left time.Duration, err error)
 	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
 	// stored in the entry itself.

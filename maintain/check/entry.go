@@ -83,8 +83,8 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 	}
 }
 
-// endsBefore reports whether a record with a time to live, in milliseconds, ends before the last of
-// the held values. The clocks may differ by store.HeldMargin.
+// endsBefore reports whether a record that has life milliseconds to live ends before the last of
+// its holds. The clocks may differ by store.HeldMargin.
 func endsBefore(life int64, all []store.HeldValue) bool {
 	end := time.Now().Add(store.HeldMargin).UnixMilli() + life
 	return slices.ContainsFunc(all, func(h store.HeldValue) bool { return h.Until.UnixMilli() > end })
@@ -376,8 +376,8 @@ func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(s
 }
 
 // missingClaims returns the SRKs that the entry should claim: those of its values that do not name
-// it, except values that another entry also has. It returns false if the entry is not live and has
-// such a contested value, because a repair must not make that entry live.
+// it, except those of contested values, which another entry also has. It returns false if the entry
+// is not live and has a contested value, because a repair must not make such an entry live.
 func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.ByName[r.Key.Type()]
 	all := t.SRKs(r.Fields)

@@ -51,8 +51,8 @@ type classified struct {
 	placeOwners map[string]bool
 }
 
-// classify sorts keys by the kind of their record. It omits keys that do not belong to the view:
-// those of namespaces inside it, of other programs, and most of the store's own records.
+// classify sorts keys by the kind of their record. It omits keys of namespaces inside the view and
+// of other programs, most of the store's own records and, of undeclared types, all but the entries.
 func (c *checker) classify(keys []string) (s classified) {
 	prefix := c.NS.String()
 	for _, raw := range keys {

@@ -89,7 +89,7 @@ type TypeStatus struct {
 	// counted.
 	Entries *int64 `json:"entries,omitempty"`
 	// Retired is the number of UIDs of deleted entries that no other entry may have. It is 0 if the
-	// type does not have schema.Type.Retire, or they could not be counted.
+	// type does not have schema.Type.Retire, or if they could not be counted.
 	Retired int64 `json:"retired,omitempty"`
 }
 
@@ -108,10 +108,11 @@ type Warning struct {
 	Text string `json:"text"`
 }
 
-// StatusOf asks the servers of a store about themselves and counts the records in the view. It
-// reads all keys once for each type and once for namespaces. progress, which may be nil, is called
-// with the number of these passes done and the total. StatusOf returns an error only if the store
-// does not answer; it leaves out what a server refuses to report.
+// StatusOf asks the servers of a store about themselves and counts the records in the view, in a
+// pass for each type and one for namespaces. A pass reads all keys, unless an index has the count.
+// progress, which may be nil, is called with the number of passes done and the total. StatusOf
+// returns an error only if the store does not answer; it leaves out what a server refuses to
+// report.
 func StatusOf(ctx context.Context, db *userdb.DB, progress func(done, about int64)) (Status, error) {
 	survey, err := view.Of(db).Engine.Survey(ctx, true)
 	if err != nil {

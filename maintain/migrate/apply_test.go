@@ -393,8 +393,8 @@ func TestApplyRefuses(t *testing.T) {
 }
 
 // TestApplyInterrupted stops changes after any number of commands. After each stop, all entries
-// must be found under the old schema, or all under the new one. The next run must complete the
-// change.
+// must be found under the old schema, or all under the new one. A run that is not stopped must then
+// complete the change.
 func TestApplyInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}

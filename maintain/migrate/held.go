@@ -127,8 +127,9 @@ func (s *migration) moveHold(ctx context.Context, prk recordkey.Key, h, replacem
 	return s.removeGuarded(ctx, store.Remove{Key: raw, Seen: srvs[0].Text})
 }
 
-// endRivalHolds ends other entries' holds of the values that an entry has under the new schema, if
-// the entry had these values in another form before. It reports whether it ended any.
+// endRivalHolds ends other entries' holds of the values that an entry has under the new schema, in
+// fields that were secondary before: the entry had a right to these values, if in another form. It
+// reports whether it ended any.
 func (s *migration) endRivalHolds(ctx context.Context, prk recordkey.Key) (ended bool, err error) {
 	r, err := s.read(ctx, prk)
 	if err != nil {

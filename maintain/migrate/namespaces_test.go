@@ -27,7 +27,7 @@ import (
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
 // fillNamespaces creates two entries, with every kind of record that belongs to an entry, in each
-// namespace of paths and outside them. Then it deletes each second entry, which leaves a tombstone.
+// namespace of paths and outside them. It deletes the second one, which leaves a tombstone.
 func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
 	s.flush(t)
@@ -162,8 +162,8 @@ func TestCopyAndDropNamespace(t *testing.T) {
 	})
 }
 
-// TestCopyResumes stops copies, each after one more command than the copy before. Each must
-// continue the work of the one before.
+// TestCopyResumes stops copies into one namespace, each after one more command than the copy
+// before. A last copy, which is not stopped, must complete their work.
 func TestCopyResumes(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}

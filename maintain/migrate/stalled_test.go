@@ -106,8 +106,9 @@ func TestStalledApplier(t *testing.T) {
 	})
 }
 
-// TestConcurrentAppliers pauses a process in a change for which writers must stop until another
-// process has made the same change. The order that is complete by then must stay so.
+// TestConcurrentAppliers makes a change for which writers must stop. It pauses the process that
+// makes the change, until another process has made the same one. The order that is complete by then
+// must stay so.
 func TestConcurrentAppliers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		from, to := userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered}))

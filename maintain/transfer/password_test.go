@@ -21,8 +21,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// noon is the time on the stopped clock. On it, waiting times, such as those after failed logins,
-// never end.
+// noon is the time on the stopped clock. While it stands still, waits, such as those after failed
+// logins, never end.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func (s *site) stopClock(t *testing.T) {
@@ -292,8 +292,8 @@ func TestImportWaitsForProcessors(t *testing.T) {
 	}
 }
 
-// TestOwnFieldsAreNotFacets checks that Update and Save accept neither the store's own fields nor
-// the hash as facets.
+// TestOwnFieldsAreNotFacets checks that neither Update, Save nor an import changes the store's own
+// fields or the hash as if they were facets.
 func TestOwnFieldsAreNotFacets(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, fullSchema())
@@ -328,7 +328,8 @@ func TestOwnFieldsAreNotFacets(t *testing.T) {
 }
 
 // TestImportDisabledColumn imports a printed table of entries, which has a column ~disabled. Other
-// columns that begin with ~ are refused unless they can be ignored safely.
+// columns that begin with ~ are refused unless they can be ignored safely. A header with another
+// delimiter is also refused.
 func TestImportDisabledColumn(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, fullSchema())

@@ -13,7 +13,7 @@ const maxSample = 1 << 20
 type Sample struct {
 	Header []string
 	Rows   []SampleRow
-	IsCut  bool // the sample ends before the next row does, which is left out
+	IsCut  bool // maxSample may have cut the row after these, which is left out
 	// Text is the header and the rows as an input of its own. If the input cannot be read after the
 	// rows, it is all of the input, so that an import of it reports why.
 	Text []byte

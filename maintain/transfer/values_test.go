@@ -76,8 +76,8 @@ func TestValuesRoundTrip(t *testing.T) {
 	})
 }
 
-// TestFirstValueRoundTrip checks that an export has the verification and label of the first value,
-// and that an import into another entry restores them.
+// TestFirstValueRoundTrip checks that an import stores the verification and label of the first
+// value, and that an export has them.
 func TestFirstValueRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, value := range []string{

@@ -57,9 +57,9 @@ func lockFolder(folder string) (*os.File, error) {
 	return lock, nil
 }
 
-// hasLock reports whether the folder still has the file that newFolder locked. Programs that delete
-// old temporary files may remove the folder, and other processes may then create one of the same
-// name.
+// hasLock reports whether the folder still has the file that lockFolder locked. Programs that
+// delete old temporary files may remove the folder, and other processes may then create one of the
+// same name.
 func hasLock(folder string, lock *os.File) bool {
 	found, err := os.Lstat(filepath.Join(folder, lockName))
 	if err != nil {

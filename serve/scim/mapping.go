@@ -155,7 +155,7 @@ func (o Options) Reserves(field string) bool {
 	return o.Mapping.contains(field)
 }
 
-// withSCIM returns a copy of a type with the indexes and the order that SCIM needs to find and list
+// withSCIM returns a copy of a type with the indexes and orders that SCIM needs to find and list
 // users.
 func withSCIM(t schema.Type, m Mapping) (schema.Type, error) {
 	fields, tertiary := map[string]schema.Field{}, map[string]schema.Tertiary{}

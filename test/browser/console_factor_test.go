@@ -17,9 +17,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestConsoleSecondStep adds an app to the first operator, signs in with two steps, and looks at
-// and removes the second step of an account, in windows of 1440 and 390 pixels, with and without
-// scripts.
+// TestConsoleSecondStep adds an app to the first operator, signs in with two steps, looks at and
+// removes the second step of an account, and sets up that of another operator by a link, in windows
+// of 1440 and 390 pixels, with and without scripts.
 func TestConsoleSecondStep(t *testing.T) {
 	for _, w := range []window{{"console-1440", 1440, "light"}, {"console-390", 390, "dark"}} {
 		for _, scripts := range []bool{false, true} {
@@ -127,7 +127,8 @@ func (d *console) removeFromAccount() {
 	d.openTab("devices", "They are not signed in on any device.")
 }
 
-// requireLink opens a link of the command line for the second step of another operator.
+// requireLink sets up the second step of another operator by a link of the command line, which
+// works only once.
 func (d *console) requireLink() {
 	d.t.Helper()
 	d.userdb(password+"\n", "operator", "add", "Olga", "--password-stdin")

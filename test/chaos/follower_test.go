@@ -39,7 +39,7 @@ func (f *follower) follow(ctx context.Context) {
 	}
 }
 
-// read reads the feed to its end, and records a violation for each event that it read before.
+// read reads the feed to its end, and records a violation for each event that it has read before.
 func (f *follower) read(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,8 +93,8 @@ func (f *follower) takeViolations() []string {
 	return wrong
 }
 
-// historyOf returns the history of an account, the oldest line first, or nil if the account does
-// not exist.
+// historyOf returns the history of an account, the oldest line first. It returns nil if the history
+// cannot be read, for example because the account does not exist.
 func (r *run) historyOf(uid string) (lines []eventLine) {
 	all, err := r.users.History(r.ctx, hints.UID(uid))
 	if err != nil {

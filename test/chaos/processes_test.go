@@ -28,7 +28,7 @@ type process struct {
 	config
 	cmd    *exec.Cmd
 	input  io.WriteCloser
-	idle   chan struct{} // receives once the process waits for an epoch, or a service is ready
+	idle   chan struct{} // gets a value when a client waits for an epoch, or a service is ready
 	exited chan struct{}
 
 	mu   sync.Mutex
@@ -102,7 +102,7 @@ func (p *process) readOutput(output io.Reader) {
 			p.mu.Unlock()
 		}
 	}
-	p.cmd.Wait() // the nemesis kills most of them
+	p.cmd.Wait() // an error is normal: the nemesis kills most processes
 	close(p.exited)
 }
 

@@ -76,7 +76,7 @@ func build(t *testing.T) {
 	}
 }
 
-// A process is a running program whose first line of output says where it listens.
+// A process is a running program that has printed its first line.
 type process struct {
 	*exec.Cmd
 	first string
@@ -179,7 +179,7 @@ func (s *service) saveDocument(path string) {
 	must(s.t, f.Close())
 }
 
-// newWorkspace returns a folder with the program in TypeScript, the packages that npm has
+// newWorkspace returns a folder with the TypeScript program life.ts, the packages that npm has
 // installed, and the OpenAPI document of a service.
 func newWorkspace(t *testing.T) string {
 	t.Helper()

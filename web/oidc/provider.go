@@ -24,8 +24,8 @@ import (
 
 // A Provider describes an OpenID provider, and this site as its client.
 type Provider struct {
-	// Name is part of paths and labels links, so it must never change. It consists of up to 32
-	// lower-case letters, digits and hyphens.
+	// Name is part of paths and is stored with each link, so it must never change. It consists of
+	// up to 32 lower-case letters, digits and hyphens.
 	Name string
 	// Label is the name for visitors. If "", it is Name.
 	Label string
@@ -151,9 +151,9 @@ func (l limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // errAway means that a provider does not answer, or answers nothing that can be used.
 var errAway = fmt.Errorf("the other provider is not available: %w", userdb.ErrUnavailable)
 
-// metadata returns what the provider says about itself. If that has never been read, metadata waits
-// until it is. After a failure, it returns errAway at once for a while. While newer metadata is
-// being read, or if reading it fails, metadata returns the earlier one.
+// metadata returns what the provider says about itself, as it was last read, even if newer metadata
+// is being read or cannot be read. If it has never been read, metadata waits until it is or, for a
+// while after a failure, returns errAway at once.
 func (p *remote) metadata(ctx context.Context) (*metadata, error) {
 	p.mu.Lock()
 	if now := p.now(); p.reading == nil && !now.Before(p.again) {

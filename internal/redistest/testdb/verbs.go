@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Mark is part of every text that the verbs pass to a store. Nothing that observes the store may
-// show it.
+// Mark is part of every text that the verbs pass to a store, apart from digests and names in the
+// schema. Nothing that observes the store may show it.
 const Mark = "marked"
 
 const (

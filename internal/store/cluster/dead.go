@@ -32,8 +32,9 @@ func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, mark, what,
 	return e.runBool(ctx, dyingScript, entry.String(), mark, what, tombstoneLife, deadMarks)
 }
 
-// runWhileDead calls do if the entry is dead, and keeps the entry from being created until do
-// returns. It then also removes deadMarks, the marks of processes that have died. It reports
+// runWhileDead calls do if the entry is dead, and keeps the entry from being created until do has
+// succeeded. It then also removes deadMarks, the marks of processes that have died. If do fails,
+// the mark of this removal stays, so that a later create does the rest. runWhileDead reports
 // whether the entry is dead.
 func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, deadMarks string, do func(context.Context) error) (bool, error) {
 	mark := e.newRev()

@@ -120,8 +120,8 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []memb
 }
 
 // alignMembers updates the index sets of members that were added to an indexed set of an entry, or
-// removed from it. If in is true, it begins by adding the entry to them. It reports whether the
-// entry was live when it was last read.
+// removed from it. It begins by adding the entry to them if in is true, and by removing it
+// otherwise. It reports whether the entry was live when it was last read.
 func (e *Engine) alignMembers(ctx context.Context, set recordkey.Key, members []string, in bool) (live bool, err error) {
 	for len(members) > e.batch && err == nil {
 		live, err = e.alignBatch(ctx, set, members[:e.batch], in)

@@ -17,8 +17,8 @@
 -- "PRK LINE", with a hyphen in place of the number.
 --
 -- A script writes lines after it has made the change that they describe. So if the server refuses
--- one of its writes, no line describes a change that was not made. Lines that wait in the entry are
--- written by the command that writes the entry's rev.
+-- one of its writes, no line describes a change that was not made. Lines of a change that wait in
+-- the entry from the start are written by the command that writes the entry's rev.
 --
 -- The last argument, about, is "" if there is nothing to write. Otherwise it begins with a letter
 -- that says which keys come last: b(oth), r(ecord), f(eed) or n(one). After the letter comes the

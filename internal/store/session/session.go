@@ -90,16 +90,16 @@ type Session struct {
 // Live reports whether the session has not expired at now. The zero Session has expired.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
-// clockTolerance is how far the clocks of two servers may be apart, of which one takes the place of
-// the other.
+// clockTolerance is how far apart the clocks of a server and of the one that takes its place may
+// be.
 const clockTolerance = time.Minute
 
 // unknownTime stands for a time that nobody knows, and that counts as long ago.
 var unknownTime = time.UnixMilli(0)
 
-// AsOf returns the session as of now. If it was verified at a later time, the clock was wrong then,
-// and it is not known how long ago that was. Otherwise the owner would count as just verified until
-// the clock reaches that time.
+// AsOf returns the session as of now. If it was verified more than clockTolerance after now, the
+// clock was wrong then, and AsOf replaces that time with unknownTime, so that the owner does not
+// count as just verified until the clock reaches it.
 func (s Session) AsOf(now time.Time) Session {
 	for _, at := range []*time.Time{&s.Verified, &s.VerifiedLevel2} {
 		if at.Sub(now) > clockTolerance {
