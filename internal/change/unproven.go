@@ -19,9 +19,9 @@ func unproven(field, reason string) error {
 	return &store.FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: reason}
 }
 
-// CheckUnproven returns an error if a change of an unproven entry, or of a new one, adds a second
-// factor, a further value, a second address, or an identifier that nobody types, such as that of a
-// passkey. Values may be replaced.
+// CheckUnproven returns an error if a change makes or changes an unproven entry and adds a second
+// factor, a further value or a second address, or sets an identifier that nobody types, such as
+// that of a passkey.
 func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) error {
 	if mark := own[factor.FieldMark]; mark != "" && mark != old.Fields[factor.FieldMark] {
 		return unproven("factor", "no second factor can be added until the address is verified")
@@ -98,14 +98,14 @@ func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, prov
 	t.dropOthers(old, facets, own, proved)
 }
 
-// A Proved names a value of an entry whose owner has shown that they receive what is sent to it.
+// A Proved names a value whose owner has shown that they receive what is sent to it.
 // The zero Proved is no value.
 type Proved struct{ Field, Written string }
 
-// dropOthers removes from facets and own all values of secondary fields except the proved one and
-// user names, and the addresses in other fields: they may lead to the person who registered the
-// entry. A required value stays; that of a secondary field receives no secrets until it is
-// verified.
+// dropOthers removes from facets and own the values that may lead to the person who registered the
+// entry: all further values, all values of secondary fields except the proved one and names, and
+// the addresses in other fields. A required facet stays. If its field is secondary, it receives no
+// secrets until it is verified.
 func (t *Type) dropOthers(old store.Record, facets, own map[string]string, proved Proved) {
 	for name := range furtherAfter(old.Fields, own) {
 		own[name] = ""
