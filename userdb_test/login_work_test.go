@@ -68,8 +68,8 @@ func (g *loginSite) addFailingLogins() {
 	g.storeField("junk", "password", "junk")
 }
 
-// TestSameAnswerSameWork checks that every login that fails gets the same error, and that the number
-// of hashes depends only on the kind of the password, not on the account.
+// TestSameAnswerSameWork checks that every login that fails gets the same error, and that the
+// number of hashes depends only on the kind of the password, not on the account.
 func TestSameAnswerSameWork(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.addFailingLogins()
