@@ -54,8 +54,8 @@ var listHeaders = []string{"If-Match", "If-None-Match"}
 // checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders,
 // because a proxy and this service could read different values. A proxy that checks a visitor's
 // session may pass on any header that the visitor sent. Of singleHeaders, that check reads only
-// Authorization, which the proxy sets, so checkHeaders lets the check repeat the others. It joins
-// the lines of each of listHeaders into one.
+// Authorization, which the proxy sets, so the others may be repeated there. checkHeaders joins the
+// lines of each of listHeaders into one.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")

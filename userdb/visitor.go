@@ -203,9 +203,9 @@ func (t *Type) limit(ctx context.Context, kind, name string, limit int, e Event)
 	return err
 }
 
-// findConstantTime returns the entry that has an identifier in any secondary field, and the zero
-// record if none does. In both cases it takes the same round trips and reads the same number of
-// records. It takes no round trip for text that cannot be an identifier of any entry.
+// findConstantTime returns the entry that hints.Any finds by a text, or the zero record if there is
+// none. In both cases it takes the same round trips and reads the same number of records. It takes
+// no round trip for text that cannot be an identifier of any entry.
 func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record, error) {
 	_, l, err := t.view.Resolve(hints.Any(typed), t.declared.Name)
 	if err != nil {

@@ -53,9 +53,9 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 	return nil
 }
 
-// givesUpAddress reports whether an entry has an address, first or further, that it lacks after a
-// change. An unproven entry then loses its tags: they may have been given to the owner of that
-// address, and the visitor who registered the entry may verify another one.
+// givesUpAddress reports whether an entry has an address in a secondary field, first or further,
+// that it lacks after a change. An unproven entry then loses its tags: they may have been given to
+// the owner of that address, and the visitor who registered the entry may verify another one.
 func (t *Type) givesUpAddress(old store.Record, facets, own map[string]string) bool {
 	after := t.addresses(WithFurther(old, facets, own))
 	for address := range t.addresses(old.Fields) {
@@ -66,7 +66,7 @@ func (t *Type) givesUpAddress(old store.Record, facets, own map[string]string) b
 	return false
 }
 
-// addresses returns the canonical forms of all mail addresses in the fields of an entry.
+// addresses returns the canonical forms of all mail addresses in the secondary fields of an entry.
 func (t *Type) addresses(fields map[string]string) map[string]bool {
 	all := map[string]bool{}
 	for _, v := range appendWritten(nil, t.Secondary, fields, store.FurtherIn(fields, "")) {
@@ -82,7 +82,7 @@ func (t *Type) addresses(fields map[string]string) map[string]bool {
 // person who registered the entry: the password, sessions, tokens, second factors and, as
 // dropOthers does, other identifiers.
 //
-// If the entry has an address, a value that is not an address proves nothing.
+// If the entry has an address in a secondary field, a value that is not an address proves nothing.
 func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, proved Proved, now time.Time, keep bool) {
 	isAddress := t.Schema.Fields[proved.Field].HasAddresses()
 	if old.Fields[store.FieldUnproven] == "" || !isAddress && len(t.addresses(facets)) > 0 {

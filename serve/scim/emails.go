@@ -471,8 +471,8 @@ func (l *addressList) removeSelected(which []condition) {
 }
 
 // changeSelected changes the addresses that meet all conditions. If the request has a value, one
-// address with that value replaces them. It is added if no address meets the conditions and none of
-// them names a value.
+// address with that value replaces them. That address is added if no address meets the conditions
+// and no condition names a value.
 func (l *addressList) changeSelected(s addressStep) error {
 	found, v := l.selected(s.which), s.values[0]
 	if len(found) == 0 && s.op == "remove" {
