@@ -28,8 +28,8 @@ func (c *Console) allowed(operator userdb.Entry) bool {
 }
 
 // requiresFactor reports whether operators need a second factor. It returns true if the setting
-// cannot be read. The answer is not cached, so that no process lets anybody in after another one has
-// required factors.
+// cannot be read. The answer is not cached, so that no process lets anybody in after another one
+// has required factors.
 func (c *Console) requiresFactor(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, settingTimeout)
 	defer cancel()
