@@ -46,7 +46,8 @@ func withTenAddresses(user int) userdb.NewEntry {
 	return n
 }
 
-// createTen compares creates with ten addresses with ten creates with one each.
+// createTen compares the create of an entry with ten addresses and ten creates with one address
+// each.
 func (b *bench) createTen(ctx context.Context) outcome {
 	db, many := b.spacedUsers(ctx, "many", 10)
 	defer db.Close()
@@ -83,7 +84,7 @@ func (b *bench) lookupFurther(ctx context.Context) outcome {
 }
 
 // createBesideHeld compares creates in a store in which a million deleted entries hold an address
-// with creates in one that holds nothing. Both servers have the same number of keys.
+// each, and creates in one in which nothing is held. Both servers have the same number of keys.
 func (b *bench) createBesideHeld(ctx context.Context) outcome {
 	const n = 1_000_000
 	var h host

@@ -61,7 +61,7 @@ func (t *timer) time(f func()) {
 	t.server += t.b.serverTime() - server
 }
 
-// comparePasses runs two passes over n entries in turn, each pairs times, and compares them.
+// comparePasses runs two passes over n entries in turn, pairs times each, and compares them.
 func (b *bench) comparePasses(n, pairs int, ours, bare pass) outcome {
 	results := []result{{Name: ours.name}, {Name: bare.name}}
 	grown := 0.0

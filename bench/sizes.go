@@ -22,12 +22,12 @@ var sizes = []int{population, 1_000_000}
 // A cost describes what one job takes in a store.
 type cost struct {
 	job  string
-	took time.Duration // the median of many runs, or the time of a part of a job that is done once
+	took time.Duration // the median of many runs; the time for each part of a job that is done once
 	cpu  float64       // processor time of both ends, in microseconds
 }
 
 // compareSizes measures the same jobs in a store of each size, and writes a table of their costs.
-// The entries have the built-in schema with its orders.
+// The schema is the built-in one, with its orders, and two more fields.
 func (b *bench) compareSizes(ctx context.Context, w io.Writer) {
 	all := make([][]cost, len(sizes))
 	for i, n := range sizes {

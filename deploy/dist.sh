@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# dist.sh builds the release in dist/: for each system an archive with the static binary, shell
-# completion, man pages and the licence, and SHA256SUMS. The version is the commit's tag, or is
-# derived from the commit.
+# dist.sh builds the release in dist/: SHA256SUMS, and an archive for each system with the static
+# binary, shell completion, man pages, the licence, README.md and CHANGELOG.md. The version is the
+# commit's tag, or is derived from the commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 systems=${*:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}

@@ -12,7 +12,8 @@ import (
 )
 
 // FuzzVerify verifies arbitrary texts and passwords. Verify must return a Result or an error that
-// matches ErrHash, must stay within the limits, and must not accept a password with text appended.
+// matches ErrHash, must stay within the limits, and must not accept a right password with text
+// appended.
 func FuzzVerify(f *testing.F) {
 	h := cheap(f, pepperA)
 	for _, v := range vectors {
@@ -148,7 +149,8 @@ func FuzzStrength(f *testing.F) {
 	})
 }
 
-// FuzzPolicy checks that every refusal is a PolicyError that does not contain the password.
+// FuzzPolicy checks that every refusal is a PolicyError with a rule, and that a password is its own
+// identifier unless it is blank.
 func FuzzPolicy(f *testing.F) {
 	f.Add("password", "me", 8)
 	f.Add("ｍｅ", "me", 1)

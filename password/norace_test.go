@@ -2,5 +2,5 @@
 
 package password
 
-// slow reports whether the race detector is on, with which hashing takes ten times as long.
+// slow reports whether the race detector is on, which makes hashing take ten times as long.
 const slow = false

@@ -12,8 +12,8 @@ type Pattern struct {
 	Kind               Kind
 	Type, Field, Value string
 
-	// Name is the name of a tertiary record. For KindOwn it is the first part of a key that has
-	// more parts, or an entry's key, after it.
+	// Name is the name of a tertiary record. For KindOwn it is the first part of the key's name,
+	// which further parts or an entry's key must follow.
 	Name string
 }
 

@@ -35,7 +35,7 @@ var deviations = map[answer]string{
 // surrogate matches an unpaired surrogate in the output of JSON.stringify.
 var surrogate = regexp.MustCompile(`\\ud[89a-f][0-9a-f]{2}`)
 
-// TestJavaScript compares results with the answers of a JavaScript engine.
+// TestJavaScript compares our results with the answers of a JavaScript engine.
 func TestJavaScript(t *testing.T) {
 	ours := map[string]func(string) *string{
 		"print":      printBits,
@@ -57,7 +57,7 @@ func TestJavaScript(t *testing.T) {
 		}
 		got := ours[a.Op](a.In)
 		if v, err := schema.JSON(json.RawMessage(a.In)); a.Op == "json" && err == nil && schema.LosesDigits(v) {
-			continue // it keeps digits that JavaScript loses
+			continue // we keep digits that JavaScript loses
 		}
 		same := show(got) == show(a.Out)
 		if _, differs := deviations[answer{a.Op, a.In, got}]; same == differs {

@@ -53,9 +53,9 @@ var listHeaders = []string{"If-Match", "If-None-Match"}
 
 // checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders,
 // because a proxy and this service could read different values. A proxy that checks a visitor's
-// session may pass on any header that the visitor sent. The check reads only Authorization, which
-// the proxy sets, so checkHeaders ignores the others there. It joins the lines of each of
-// listHeaders into one.
+// session may pass on any header that the visitor sent. Of singleHeaders, that check reads only
+// Authorization, which the proxy sets, so the others may be repeated there. checkHeaders joins the
+// lines of each of listHeaders into one.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")
@@ -78,8 +78,9 @@ func checkHeaders(r *http.Request) error {
 const maxHost = 255
 
 // logRequest writes a line about a request. It leaves out the request's path, parameters and body.
-// If the handler panicked, logRequest also responds. If a response broke off, the line has the
-// status that was already sent and the code of the error that ended the response.
+// If the handler panicked before it wrote anything, logRequest also responds. If a response broke
+// off, the line has the status that was already sent and the code of the error that ended the
+// response.
 func (s *Service) logRequest(r *http.Request, info *requestInfo, recorder *statusRecorder, begun time.Time) {
 	p := recover()
 	aborted := p == http.ErrAbortHandler //nolint:errorlint // it is never wrapped

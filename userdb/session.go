@@ -18,9 +18,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Session lets the holder of its secret act as an entry until it ends. It ends by EndSession,
-// EndSessionID, EndSessions, a new password, Disable or Delete, or when it expires. An entry has at
-// most 100 sessions; starting another ends the oldest.
+// A Session lets the holder of its secret act as an entry until it ends. It ends when it expires,
+// by EndSession, EndSessionID or EndSessions, and by changes such as a new password, a removed
+// second factor, Disable and Delete. An entry has at most 100 sessions; starting another ends the
+// oldest.
 type Session struct {
 	// ID identifies the session among those of its entry. The secret cannot be derived from it.
 	ID string
@@ -70,8 +71,8 @@ type SessionOptions struct {
 	// Lifetime is how long the session lives. If zero, it is 30 days. The maximum is 400 days.
 	Lifetime time.Duration
 
-	// IdleTimeout is how long the session may be unused before it ends. If zero, it is 7 days or
-	// Lifetime, whichever is less; otherwise it is at least two minutes.
+	// IdleTimeout is how long the session may be unused before it ends. If zero, it is 7 days. It
+	// must be at least two minutes unless Lifetime is less. More than Lifetime has no effect.
 	IdleTimeout time.Duration
 
 	// Origin is where the session comes from, as in Attempt, cut to 256 bytes.

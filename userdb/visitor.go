@@ -169,9 +169,9 @@ func (t *Type) identifierDigest(typed string) string {
 	return t.db.digest("identifier", form)
 }
 
-// admitChange counts a token that would change a facet of an entry to an address. The entry, the
-// origin of the actor, and the address, whichever entries ask, have a limit each, because such a
-// token sends a mail to somebody who may not want it.
+// admitChange counts a token that would change a facet of an entry to an address. There is a limit
+// for the entry, one for the origin of the actor, and one for the address, whichever entries ask
+// for it, because such a token sends a mail to somebody who may not want it.
 func (t *Type) admitChange(ctx context.Context, prk recordkey.Key, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
@@ -203,9 +203,9 @@ func (t *Type) limit(ctx context.Context, kind, name string, limit int, e Event)
 	return err
 }
 
-// findConstantTime returns the entry that has an identifier in any secondary field, and the zero
-// record if none does. In both cases it takes the same round trips and reads the same number of
-// records. It takes no round trip for text that cannot be an identifier of any entry.
+// findConstantTime returns the entry that hints.Any finds by a text, or the zero record if there is
+// none. In both cases it takes the same round trips and reads the same number of records. It takes
+// no round trip for text that cannot be an identifier of any entry.
 func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record, error) {
 	_, l, err := t.view.Resolve(hints.Any(typed), t.declared.Name)
 	if err != nil {
@@ -402,10 +402,10 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, token
 // invitation: of any number of callers, only one gets the entry. n.UID must be "", and the address
 // must not be among n.Facets. The entry has the address of the invitation, marked as verified.
 //
-// The error is ErrNotFound if the secret was redeemed, has expired or is invalid. After any other
-// error except ErrOutcomeUnknown and ErrUnconfirmed, such as one for a taken value or for a
-// password that the policy refuses, the invitation remains valid. ErrDuplicate for the address
-// means that somebody has taken it since.
+// The error is ErrNotFound if the secret was redeemed, has expired or is invalid. The invitation
+// remains valid after any other error, such as one for a taken value or for a password that the
+// policy refuses, except ErrOutcomeUnknown and ErrUnconfirmed. ErrDuplicate for the address means
+// that somebody has taken it since.
 func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "AcceptInvitation", &err)
 	defer v.end(&err)

@@ -67,7 +67,8 @@ func everyMethod(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[str
 	}
 }
 
-// TestEndedContext calls every method with a context that has already ended. None may do anything.
+// TestEndedContext calls the basic methods with contexts that have already ended. Each must return
+// the context's error and change no record.
 func TestEndedContext(t *testing.T) {
 	canceled, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("canceled by the test"))

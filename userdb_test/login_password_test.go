@@ -101,7 +101,7 @@ func TestSpacesAndCase(t *testing.T) {
 	})
 }
 
-// policyCases lists passwords, the rule of the policy that each breaks, and the text of the error.
+// policyCases lists passwords, the rule of the policy that each breaks, if any, and the error text.
 var policyCases = []struct{ password, rule, text string }{
 	{"", "min", "password refused: it is empty"},
 	{"sevench", "min", "password refused: 7 characters are fewer than 8"},

@@ -68,8 +68,8 @@ func (g *loginSite) addFailingLogins() {
 	g.storeField("junk", "password", "junk")
 }
 
-// TestSameAnswerSameWork checks that every login that fails gets the same error and costs the same
-// number of hashes, whatever the account and the password.
+// TestSameAnswerSameWork checks that every login that fails gets the same error, and that the
+// number of hashes depends only on the kind of the password, not on the account.
 func TestSameAnswerSameWork(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.addFailingLogins()
@@ -90,7 +90,7 @@ func TestSameAnswerSameWork(t *testing.T) {
 }
 
 // TestRightPasswordOfUnusableAccounts tries alice's password with identifiers that cannot log in.
-// Every login must get the same error and cost the same number of hashes.
+// Every login must get the same error and cost one hash, as a successful login does.
 func TestRightPasswordOfUnusableAccounts(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.addFailingLogins()
@@ -189,8 +189,8 @@ func TestWorkOfImportedHash(t *testing.T) {
 	})
 }
 
-// TestRoundTrips counts the round trips of logins. One of them counts the attempt for both account
-// and origin.
+// TestRoundTrips counts the round trips of logins. A single one counts the attempt for both the
+// account and the origin.
 func TestRoundTrips(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(oneScript)

@@ -182,7 +182,7 @@ func TestPasskey(t *testing.T) {
 			t.Errorf("the first passkey gave %d recovery codes and a session of level %d, want 10 and 2", len(c.RecoveryCodes), c.Session.Level())
 		}
 		g.wantEnded("another session", other)
-		wantErr(t, "the challenge once more", registerAgain(g, keys, d, session), userdb.ErrDuplicate)
+		wantErr(t, "the passkey once more", registerAgain(g, keys, d, session), userdb.ErrDuplicate)
 		second := newDevice()
 		c2, kept := g.register(keys, second, session)
 		if c2.Secret != "" || kept != session || len(c2.RecoveryCodes) != 0 {
@@ -770,7 +770,7 @@ func TestPasskeyElsewhere(t *testing.T) {
 	})
 }
 
-// TestPasskeyFailures checks that somebody without any passkey does not fill the feed of failures.
+// TestPasskeyFailures checks that several sign-ins without an answer of a passkey cause one event.
 func TestPasskeyFailures(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		g.takeEvents()

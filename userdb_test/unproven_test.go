@@ -308,8 +308,8 @@ func TestUnprovenRepeated(t *testing.T) {
 	})
 }
 
-// TestUnprovenTagEvents checks that histories and events mention the tags of a self-registered
-// entry that gives up its address only if it had some.
+// TestUnprovenTagEvents checks that, when a self-registered entry gives up its address, histories
+// and events mention its tags only if it had some.
 func TestUnprovenTagEvents(t *testing.T) {
 	o := selfOptions()
 	o.History = true

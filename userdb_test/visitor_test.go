@@ -49,7 +49,7 @@ var visitors = []struct {
 }
 
 // addVisitorAccounts adds a disabled account, one without an address, and one whose UID is too long
-// for tokens.
+// for tokens. It also makes the server load all scripts.
 func addVisitorAccounts(g *loginSite) {
 	g.add("dis", "battery staple dis")
 	must(g.t, g.users.Disable(g.t.Context(), uid("dis")))

@@ -64,7 +64,7 @@ func acceptedBy(r *Rules, value string) []string {
 }
 
 // FuzzProver looks for panics and wrong results. If the prover says that a and b are orthogonal,
-// text must not satisfy both.
+// text must not satisfy both. If it says that they overlap, its witness must satisfy both.
 func FuzzProver(f *testing.F) {
 	for _, seed := range [][3]string{
 		{`^https?://.+`, `@`, "http://@"},

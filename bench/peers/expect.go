@@ -71,7 +71,7 @@ func (e *expectation) page(c call) {
 	}
 }
 
-// newAccount expects the fields of an account that was just created in the body.
+// newAccount expects the body to have an id, and the address and name of the new account fresh.
 func (e *expectation) newAccount(id string, fresh int) {
 	e.texts = append(append(append(e.texts, '"'), id...), `":"`...)
 	e.body(1)

@@ -16,7 +16,7 @@ type session struct {
 	account int
 }
 
-// A job describes what callers do in a row, with each product.
+// A job describes what callers do, with each product, to measure a row of the report.
 type job struct {
 	name   string
 	what   string // for readers

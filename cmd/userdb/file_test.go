@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestExistingTarget checks that backup and salvage leave a file that exists alone, and say which
-// of the two files it is.
+// TestExistingTarget checks that backup and salvage do not overwrite a file, and that the error
+// names it.
 func TestExistingTarget(t *testing.T) {
 	dir := t.TempDir()
 	store, target := "file:"+filepath.Join(dir, "accounts.db"), filepath.Join(dir, "copy.db")

@@ -33,7 +33,7 @@ func expect(t *testing.T, got result, code int, out, errs string) {
 	}
 }
 
-// TestLargeImport imports 50,000 users into Redis and into the embedded file.
+// TestLargeImport imports 50,000 users, with -short 5,000, into Redis and into the embedded file.
 func TestLargeImport(t *testing.T) {
 	for _, store := range []string{"redis", "file"} {
 		t.Run(store, func(t *testing.T) {

@@ -261,8 +261,8 @@ func TestFullAndClosedOutputs(t *testing.T) {
 	}
 }
 
-// TestCheckIntoClosedOutput checks that the exit code of a check reports all errors even if the
-// reader of its output stops early.
+// TestCheckIntoClosedOutput checks that a check whose output cannot be written still exits 7 on
+// damage, and that a repair then still mends all of it.
 func TestCheckIntoClosedOutput(t *testing.T) {
 	server := redistest.Shared(t)
 	for i := range 2000 { // more than the output buffer holds
@@ -289,7 +289,8 @@ func TestCheckIntoClosedOutput(t *testing.T) {
 }
 
 // interruptedImport runs an import that refuses its second line and stops at the third, which
-// cannot be read. Then it corrects the input.
+// cannot be read. Then it corrects the third line, adds a fourth that will be refused, and writes a
+// file victim, which no import may change.
 func interruptedImport(t *testing.T) (dir, store string) {
 	t.Helper()
 	dir, store = makeFolder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
@@ -351,7 +352,8 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 }
 
 // TestResumeRefusesReplacedFiles checks that a resumed import refuses to use its files if they have
-// been replaced by links or folders.
+// become links or folders or have a second hard link. If others may write them, it uses them, but
+// only this user may read the new file for refused lines.
 func TestResumeRefusesReplacedFiles(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"a link": func(path string) error { return cmp.Or(os.Rename(path, path+".away"), os.Symlink(path+".away", path)) },
@@ -389,7 +391,7 @@ func TestResumeRefusesReplacedFiles(t *testing.T) {
 }
 
 // TestRejectsAreNotTheInput checks that refused lines cannot go to the input, under any of its
-// names.
+// names, but can go to a device.
 func TestRejectsAreNotTheInput(t *testing.T) {
 	dir, store := makeFolder(t, map[string]string{"users.csv": "uid,name\n1,@\n"})
 	if err := os.Symlink("users.csv", filepath.Join(dir, "link")); err != nil {
@@ -412,7 +414,7 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 }
 
 // TestExposedFile checks that an embedded store is not opened if other users may read or write its
-// file.
+// file or may write its lock file, or if the lock file is a link.
 func TestExposedFile(t *testing.T) {
 	for _, tt := range []struct {
 		file string

@@ -32,9 +32,10 @@ func hasFurther(fields map[string]string) bool {
 	return false
 }
 
-// completeFurther returns own with the changes of further values that a change of facets causes.
-// Further values are removed with their facet, and a further value that becomes the facet is no
-// longer a further one. A further value that repeated the old facet had no meaning and is removed.
+// completeFurther returns own with the changes of further values, labels and marks of verification
+// that a change of facets causes. Further values are removed with their facet, and a further
+// value that becomes the facet is no longer a further one. A further value that repeated the old
+// facet had no meaning and is removed.
 func (t *Type) completeFurther(old store.Record, facets, own map[string]string) map[string]string {
 	if !hasAttributes(old) && !hasFurther(own) {
 		return own
@@ -168,8 +169,8 @@ func WithFurther(old store.Record, facets, own map[string]string) map[string]str
 }
 
 // checkCounts returns an error if an entry has more values in a field than the schema allows, or
-// too many over all fields. before and after are its further values. An entry that already has more
-// may keep them.
+// too many over all fields. before and after are the further values of the entry. An entry that
+// already has more may keep them.
 func (t *Type) checkCounts(before, after []store.Further) error {
 	if len(after) > max(store.MaxFurther, len(before)) {
 		return Invalid(after[0].Field, "many", "over "+strconv.Itoa(store.MaxFurther)+" further values in all fields")

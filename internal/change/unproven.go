@@ -19,9 +19,9 @@ func unproven(field, reason string) error {
 	return &store.FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: reason}
 }
 
-// CheckUnproven returns an error if a change of an unproven entry, or of a new one, adds a second
-// factor, a further value, a second address, or an identifier that nobody types, such as that of a
-// passkey. Values may be replaced.
+// CheckUnproven returns an error if a change makes or changes an unproven entry and adds a second
+// factor, a further value or a second address, or sets an identifier that nobody types, such as
+// that of a passkey.
 func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) error {
 	if mark := own[factor.FieldMark]; mark != "" && mark != old.Fields[factor.FieldMark] {
 		return unproven("factor", "no second factor can be added until the address is verified")
@@ -53,9 +53,9 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 	return nil
 }
 
-// givesUpAddress reports whether an entry has an address, first or further, that it lacks after a
-// change. An unproven entry then loses its tags: they may have been given to the owner of that
-// address, and the visitor who registered the entry may verify another one.
+// givesUpAddress reports whether an entry has an address in a secondary field, first or further,
+// that it lacks after a change. An unproven entry then loses its tags: they may have been given to
+// the owner of that address, and the visitor who registered the entry may verify another one.
 func (t *Type) givesUpAddress(old store.Record, facets, own map[string]string) bool {
 	after := t.addresses(WithFurther(old, facets, own))
 	for address := range t.addresses(old.Fields) {
@@ -66,7 +66,7 @@ func (t *Type) givesUpAddress(old store.Record, facets, own map[string]string) b
 	return false
 }
 
-// addresses returns the canonical forms of all mail addresses in the fields of an entry.
+// addresses returns the canonical forms of all mail addresses in the secondary fields of an entry.
 func (t *Type) addresses(fields map[string]string) map[string]bool {
 	all := map[string]bool{}
 	for _, v := range appendWritten(nil, t.Secondary, fields, store.FurtherIn(fields, "")) {
@@ -82,7 +82,7 @@ func (t *Type) addresses(fields map[string]string) map[string]bool {
 // person who registered the entry: the password, sessions, tokens, second factors and, as
 // dropOthers does, other identifiers.
 //
-// If the entry has an address, a value that is not an address proves nothing.
+// If the entry has an address in a secondary field, a value that is not an address proves nothing.
 func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, proved Proved, now time.Time, keep bool) {
 	isAddress := t.Schema.Fields[proved.Field].HasAddresses()
 	if old.Fields[store.FieldUnproven] == "" || !isAddress && len(t.addresses(facets)) > 0 {
@@ -98,14 +98,14 @@ func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, prov
 	t.dropOthers(old, facets, own, proved)
 }
 
-// A Proved names a value of an entry whose owner has shown that they receive what is sent to it.
+// A Proved names a value whose owner has shown that they receive what is sent to it.
 // The zero Proved is no value.
 type Proved struct{ Field, Written string }
 
-// dropOthers removes from facets and own all values of secondary fields except the proved one and
-// user names, and the addresses in other fields: they may lead to the person who registered the
-// entry. A required value stays; that of a secondary field receives no secrets until it is
-// verified.
+// dropOthers removes from facets and own the values that may lead to the person who registered the
+// entry: all further values, all values of secondary fields except the proved one and names, and
+// the addresses in other fields. A required facet stays. If its field is secondary, it receives no
+// secrets until it is verified.
 func (t *Type) dropOthers(old store.Record, facets, own map[string]string, proved Proved) {
 	for name := range furtherAfter(old.Fields, own) {
 		own[name] = ""

@@ -268,8 +268,8 @@ func checkReadsMasters(o *redis.ClusterOptions) error {
 	return nil
 }
 
-// go-redis has one logger for the whole process. It writes the errors that go-redis also returns to
-// standard error. This init disables it before main begins, so that a program that wants the log
+// go-redis has one logger for the whole process. It writes to standard error what go-redis also
+// returns as errors. This init disables it before main begins, so that a program that wants the log
 // can set a logger of its own.
 func init() { logging.Disable() }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestOneDial checks that no client of a store dials again by itself: the engine retries, and a
-// host that is down would cost five dials for each attempt.
+// TestOneDial checks that no client of a store dials again by itself. The engine retries, and
+// otherwise a host that is down would cost five dials for each attempt.
 func TestOneDial(t *testing.T) {
 	for _, url := range []string{"redis://127.0.0.1:1", "redis+sentinel://127.0.0.1:1?master_name=m", "redis+cluster://127.0.0.1:1"} {
 		e, err := Open(t.Context(), url, store.Cache{})
@@ -35,7 +35,8 @@ func TestOneDial(t *testing.T) {
 }
 
 // TestUnknownMasterOrDatabase opens masters and databases that do not exist, and checks that the
-// error says so. It must not say that a key does not exist.
+// error says so. It must not say that a key does not exist. A survey of a Sentinel that was opened
+// as a server must also fail.
 func TestUnknownMasterOrDatabase(t *testing.T) {
 	sentinels := redistest.StartSentinel(t)
 	key, err := recordkey.Parse("user/uid:1")

@@ -64,7 +64,7 @@ func TestUnsyncedDirectory(t *testing.T) {
 	}
 }
 
-// TestFullTmpfs fills a real disk, if the test may mount one.
+// TestFullTmpfs fills a real file system, if the test may mount one.
 func TestFullTmpfs(t *testing.T) {
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {
 		t.Skip("needs root on Linux")
@@ -121,8 +121,9 @@ func TestCompactOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestFaultsUnderLoad makes writes of the file fail while many writers run. A change that was
-// answered is in the file, a change that failed with ErrUnsaved is not, and memory equals the file.
+// TestFaultsUnderLoad makes writes of the file fail while many writers run. A change that succeeded
+// must be in the file, a change that failed with ErrUnsaved must not, and memory must equal the
+// file.
 func TestFaultsUnderLoad(t *testing.T) {
 	s, d := openFaulty(t)
 	var all sync.WaitGroup
@@ -395,7 +396,7 @@ func TestReadWaits(t *testing.T) {
 }
 
 // TestLazy checks that a lazy change is answered before it is in the file, does not make readers
-// wait, and is written with the next change.
+// wait, and is written with the next change or by Close.
 func TestLazy(t *testing.T) {
 	s, syncs := openCounting(t, file(t))
 	do(t, s.Client(), "SET k v")

@@ -18,7 +18,8 @@ type saving struct {
 	durable root // the records in the file
 	current *batch
 	writing *batch // nil if no write runs
-	// pending maps the key of each record with a change that is not durable to its batch.
+	// pending maps the key of each record with a change that is not durable to the batch of its
+	// last change. It leaves out changes that nobody waits for.
 	pending map[string]*batch
 	undos   uint64 // the number of times that changes were undone
 	undone  error  // why they were undone last

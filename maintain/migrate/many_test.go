@@ -32,8 +32,8 @@ func (s *site) requireTexts(t *testing.T, db *userdb.DB, uid, field string, want
 }
 
 // TestMoreValues checks that "many" can be added to the schema of an existing store without a
-// change of its records, while a program that opened the store before continues to write, and that
-// it can be removed only if no entry has several values.
+// change of its records, while a program that had already opened the store continues to write. It
+// also checks that "many" can be removed only if no entry has several values.
 func TestMoreValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)
@@ -68,7 +68,7 @@ func TestMoreValues(t *testing.T) {
 		if err := add(db, "B", "c"); err != nil {
 			t.Fatal(err)
 		}
-		// The program that opened the store before follows the stored schema.
+		// The program that had already opened the store follows the stored schema.
 		if _, err := users.Update(s.Ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("age", schema.Number(4)); return nil }); err != nil {
 			t.Error(err)
 		}

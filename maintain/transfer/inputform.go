@@ -111,8 +111,8 @@ func peekText(in *bufio.Reader) []byte {
 	return bytes.TrimLeft(head, " \t\r\n")
 }
 
-// spansLines reports whether the first JSON value in text does not end with its line, or another
-// follows on that line.
+// spansLines reports whether the first JSON value in text has several lines, or is followed by
+// another one on its line.
 func spansLines(text []byte) bool {
 	var value json.RawMessage
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -158,7 +158,7 @@ var forms = []struct{ begin, what string }{
 	{"<", "XML or HTML: export it as CSV or as JSON"},
 }
 
-// otherForm returns an error if an input is neither JSON nor CSV. The error says what to do.
+// otherForm returns an error that says what to do if an input looks like neither JSON nor CSV.
 func otherForm(in *bufio.Reader) error {
 	text := peekText(in)
 	first, _, _ := bytes.Cut(text, []byte("\n"))

@@ -58,7 +58,7 @@ func (s *jsonLines) next(l *line) (more bool, err error) {
 
 func (s *jsonLines) mayBeClear(l *line) bool { return strings.Contains(l.raw, `"`+columnClear+`"`) }
 
-// parse parses a line. Names must match exactly and appear once.
+// parse parses a line. A name must match exactly, and appear at most once.
 func (s *jsonLines) parse(l *line, r *reading) error {
 	j := scanner{text: l.raw}
 	var wire []facet
@@ -175,8 +175,8 @@ func malformed(text string) error {
 
 const memberRejected = `,"~rejected":`
 
-// reject adds a member ~rejected to the line. A line that is not a JSON object becomes a string in
-// a new object.
+// reject writes the line with a member ~rejected added. A line that is not a JSON object, or has no
+// members, is written as a string in a new object.
 func (*jsonLines) reject(w io.Writer, l *line) error {
 	text := strings.TrimSpace(l.raw)
 	if i := strings.LastIndex(text, memberRejected); i > 0 {
@@ -208,7 +208,7 @@ const maxMembers = 100_000
 
 var errTooMany = errors.New("an object or array with too many members")
 
-// isFull reports whether an object or array already has as many members as it may.
+// isFull reports whether an object or array already has as many members as it may, and if so fails.
 func (s *scanner) isFull(members int) bool {
 	if members < cmp.Or(s.limit, maxMembers) {
 		return false
@@ -433,7 +433,7 @@ func decodeAs[T any](s *scanner, name, raw string) (v T) {
 	return v
 }
 
-// tertiary reads a tertiary record. It decodes no members.
+// tertiary reads a tertiary record. It does not decode the record's value.
 func (s *scanner) tertiary(name string) tertiaryRecord {
 	x := tertiaryRecord{name: name}
 	if c := s.peek(); c != '{' && c != 'n' {

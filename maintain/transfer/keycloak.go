@@ -13,8 +13,8 @@ import (
 )
 
 // A keycloakCredential is a credential of an account. SecretData and CredentialData are JSON. The
-// other members are those of older versions, and of files that people write for an import: Value is
-// a clear password.
+// members after them are those of older versions, and of files that people write for an import:
+// Value is a clear password.
 type keycloakCredential struct {
 	Type           string `json:"type"`
 	CreatedDate    int64  `json:"createdDate"` // in milliseconds; 0 if unknown
@@ -29,7 +29,7 @@ type keycloakCredential struct {
 	Algorithm         string `json:"algorithm"`
 }
 
-// checkKeycloak returns an error for an object of a realm that is not an account.
+// checkKeycloak returns an error for an object of a realm that is not the account of a person.
 func checkKeycloak(_ *productUsers, a account) error {
 	if a["realm"] != "" || a.text("username") == "" {
 		return errors.New("not an account but a realm or a part of one: export it with --users same_file and --realm")

@@ -15,7 +15,8 @@ import (
 )
 
 // TestBulkGoesOn checks that a refused account does not end a job, and that the result of a job
-// that ends early says how far it got.
+// that ends early says how far it got. It also checks that pages show a running job until it is
+// stopped, and that a page asks before accounts are disabled or enabled.
 func TestBulkGoesOn(t *testing.T) {
 	refused := &userdb.FieldError{Err: userdb.ErrInvalid, Field: "tags", Rule: "size", Reason: "too long"}
 	for _, test := range []struct {

@@ -156,10 +156,10 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 	return address.String(), !slices.ContainsFunc(c.options.Proxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// asOperator sets the actor that histories record. For uploads, which have deadlines of their own,
-// that is all. For other requests it also sets a deadline, parses the form, and then looks up the
-// session again, which may have ended while the form arrived. A GET or HEAD has no form, and needs
-// no second look-up.
+// asOperator sets the actor that histories record, and the time at which the operator's password
+// was set. For uploads, which have deadlines of their own, that is all. For other requests it also
+// sets a deadline, parses the form, and then looks up the session again, which may have ended while
+// the form arrived. A GET or HEAD has no form, and needs no second look-up.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := userdb.WithActor(r.Context(), userdb.Actor{Name: actorName(r), Origin: web.Origin(r, c.options.Proxies)})

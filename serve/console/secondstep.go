@@ -27,9 +27,9 @@ func (c *Console) allowed(operator userdb.Entry) bool {
 	return c.belongs(operator) && (hasFactor(operator) || !c.requiresFactor(context.Background()))
 }
 
-// requiresFactor reports whether operators need a second factor. It returns true if the store does
-// not respond. The answer is not cached, so that no process lets anybody in after another one has
-// required factors.
+// requiresFactor reports whether operators need a second factor. It returns true if the setting
+// cannot be read. The answer is not cached, so that no process lets anybody in after another one
+// has required factors.
 func (c *Console) requiresFactor(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, settingTimeout)
 	defer cancel()
@@ -152,8 +152,8 @@ func (c *Console) sessionSecret(r *http.Request) string {
 	return c.auth.Secret(r)
 }
 
-// verify checks the password of an operator again and, if they have a second factor, a code. A
-// right code replaces the session, so use the returned request from then on.
+// verify checks the password of an operator again and, if they have a second factor, a code. If
+// both are right, it replaces the session, so use the returned request from then on.
 func (c *Console) verify(w http.ResponseWriter, r *http.Request, password, code string) (*http.Request, []web.Problem, error) {
 	two := hasFactor(web.Entry(r.Context()))
 	var proof userdb.Proof

@@ -111,7 +111,7 @@ func (v valueChange) apply(e *userdb.Entry) error {
 }
 
 // changeValues adds a value to a field that may have several, removes one or makes one the first.
-// It asks for confirmation before it does.
+// It asks for confirmation first, unless the values stay the same.
 func (c *Console) changeValues(w http.ResponseWriter, r *http.Request) {
 	db, t, e, ok := c.findAccount(w, r)
 	if !ok {

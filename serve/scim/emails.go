@@ -103,7 +103,7 @@ func (v givenAddress) inList() givenAddress {
 // primaryOnly selects the primary address.
 var primaryOnly = []condition{{sub: "primary", primary: true}}
 
-// add adds to the edit an operation of a PATCH, or the emails of a resource.
+// add adds an operation of a PATCH, or the emails of a resource, to the edit.
 func (a *addressEdit) add(s step) (err error) {
 	if sub := s.at.sub; sub != "" && !has([]string{"value", "type", "primary", "display"}, sub) {
 		return pathError(s.at.path)
@@ -456,8 +456,9 @@ func hasCondition(which []condition, sub string) bool {
 	return slices.ContainsFunc(which, func(c condition) bool { return c.sub == sub })
 }
 
-// removeSelected removes the addresses that meet all conditions. The first address, which is also
-// userName, stays unless a condition names its value.
+// removeSelected removes the addresses that meet all conditions, except the first, which is also
+// userName. If a condition names a value, removeSelected leaves the removal to finish, which
+// refuses to remove the first address.
 func (l *addressList) removeSelected(which []condition) {
 	for _, i := range slices.Backward(l.selected(which)) {
 		switch {
@@ -470,7 +471,8 @@ func (l *addressList) removeSelected(which []condition) {
 }
 
 // changeSelected changes the addresses that meet all conditions. If the request has a value, one
-// address with that value replaces them, or is added if no address meets the conditions.
+// address with that value replaces them. That address is added if no address meets the conditions
+// and no condition names a value.
 func (l *addressList) changeSelected(s addressStep) error {
 	found, v := l.selected(s.which), s.values[0]
 	if len(found) == 0 && s.op == "remove" {
@@ -507,8 +509,8 @@ func (l *addressList) changeSelected(s addressStep) error {
 }
 
 // put replaces the addresses at the given indexes, which are in ascending order, with a, and
-// returns the index of a. It adds a if there are no indexes, or if the only one is the index of
-// userName and the request sets userName.
+// returns the index of a. If the request sets userName, put does not replace userName with another
+// address. If no index is left, it adds a unless the user has it.
 func (l *addressList) put(a address, found []int) int {
 	if l.setsUserName && len(found) > 0 && found[0] == 0 && l.all[0].canonical != a.canonical {
 		if found = found[1:]; strings.EqualFold(l.all[0].kind, a.kind) {
@@ -543,8 +545,8 @@ func (l *addressList) put(a address, found []int) int {
 	return l.indexOf(a.canonical)
 }
 
-// finish removes the addresses that the request removes by their values, and returns an error if
-// the request contradicts itself.
+// finish removes the addresses that the request removes by their values. It returns an error if one
+// of them is the first, or if the request contradicts itself.
 func (l *addressList) finish() error {
 	for _, canonical := range l.gone {
 		switch i := l.indexOf(canonical); {

@@ -199,7 +199,7 @@ type site struct {
 	skew   atomic.Int64  // how far the clock of the store was moved, as a time.Duration
 }
 
-// linkSchema returns the built-in schema with links and second factors.
+// linkSchema returns the built-in schema with links, second factors, and addresses that are held.
 func linkSchema() schema.Schema {
 	s := schema.User()
 	user := s.Types["user"]

@@ -22,7 +22,7 @@ import (
 )
 
 // A network carries every command in the same time, and counts the rounds of each caller: commands
-// under way at the same time are one round. It uses the clock of the test's bubble, so the speed of
+// sent at the same time are one round. It uses the clock of the test's bubble, so the speed of
 // the machine does not matter.
 type network struct {
 	mu    sync.Mutex
@@ -49,7 +49,7 @@ var threeFields = func() *change.Type {
 
 type roundsKey struct{}
 
-// rounds records the times at which a caller had commands under way.
+// rounds records the times at which a caller sent commands.
 type rounds struct {
 	mu sync.Mutex
 	at map[time.Time]bool
@@ -80,8 +80,8 @@ func (n *network) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// TestContention makes many callers create entries with the same free values at the same time, some
-// of them with the values in other fields. One caller must succeed, the others must be refused as
+// TestContention makes many callers create entries with the same free values at the same time, in
+// the same fields or in different ones. One caller must succeed, the others must be refused as
 // duplicates, and none may need more than 16 rounds.
 func TestContention(t *testing.T) {
 	for _, tt := range []struct {

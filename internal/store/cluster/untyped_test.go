@@ -71,8 +71,9 @@ func (a *actor) replaceSchema(ctx context.Context, from, to *change.Type) error 
 }
 
 // A process that makes the values of a field typed must take these steps in the order of
-// rightTyping: store the schema under which writers compare them, wait until no program relies on
-// the one before, find out whether entries share a value, and declare the field typed.
+// rightTyping: store the schema under which writers compare the values with other fields, wait
+// until no program relies on the earlier schema, find out whether entries share a value, and
+// declare the field typed.
 const (
 	surveyStep  = "survey "
 	rightTyping = announceStep + waitStep + surveyStep + declareStep

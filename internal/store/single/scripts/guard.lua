@@ -21,8 +21,8 @@ local prk, prefix, own = ARGV[1], ARGV[2], ARGV[3]
 
 local head = redis.pcall('HMGET', entry, '~isa', '~rev', '~fence', '~fill', '~tokens', '~note', '~drop', '~retired')
 if failed(head) then return redis.error_reply(head.err) end
--- past is the entry's ~rev: its last four revs of 12 characters each, the newest first. own is the
--- rev of this change.
+-- past is the entry's ~rev: its last revs, at most four, of 12 characters each, the newest first.
+-- own is the rev of this change.
 local live, past = head[1] and head[1] ~= '', head[2] or ''
 local rev = string.sub(past, 1, 12)
 
