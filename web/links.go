@@ -198,7 +198,8 @@ func (f *Flows) Invite(r *http.Request, address, value string) error {
 }
 
 // ChangeLinks calls change, which links an identity of another provider to the account of a visitor
-// or removes it, and mails a notice to the addresses of the account. label names the provider.
+// or unlinks it. If the change was made, ChangeLinks mails a notice to the addresses of the
+// account. label names the provider.
 func (f *Flows) ChangeLinks(r *http.Request, kind MailKind, label string, change func() error) error {
 	notice, err := f.reserveNotice()
 	if err != nil {

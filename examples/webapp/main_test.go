@@ -555,7 +555,7 @@ func TestForgottenPassword(t *testing.T) {
 		v.do(303, "/reset", "token", tokenOf(reset), "password", "battery staple horse")
 		v.do(200, "/account")
 		v.do(410, reset)
-		// Counts as a guess.
+		// This counts as a guess.
 		v.do(410, "/reset", "token", tokenOf(reset), "password", "another staple horse")
 		v.do(410, "/reset?token=made-up")
 		v.do(410, "/reset")
