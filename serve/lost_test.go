@@ -105,8 +105,8 @@ func (m *muteStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestReadyCanceled checks that while one request waits for a store that does not reply, other
-// requests end with their contexts.
+// TestReadyCanceled checks that while one request for /readyz waits for a store that does not
+// reply, another one ends with its context.
 func TestReadyCanceled(t *testing.T) {
 	t.Parallel()
 	raw := testdb.EmbeddedClient(t)

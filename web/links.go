@@ -176,8 +176,8 @@ const (
 // Invite mails an invitation to an address, for visitors who may invite others. It needs SignUp and
 // Paths.Welcome. Flows.New gets value with the invitation, such as a tag for the account. If
 // somebody has the address, the mail says so, and the visitor does not learn it. A visitor invites
-// at most twelve addresses in an hour. The errors are a [userdb.WaitError] and those of
-// [userdb.Type.Invite].
+// at most twelve addresses in an hour. The errors include a [userdb.WaitError], those of
+// [userdb.Type.Invite], ErrMailQueueFull and ErrMailQueueClosed.
 func (f *Flows) Invite(r *http.Request, address, value string) error {
 	if f.SignUp == SignUpClosed || f.Paths.Welcome == "" {
 		return errors.New("web: Invite needs Flows.SignUp and Paths.Welcome")

@@ -26,9 +26,9 @@ type otherPage struct {
 
 func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
 
-// verifiedRecently calls next for visitors who are signed in. If due reports true for a request,
-// visitors who were not verified within age on the level of their account must verify first, and
-// then return to the same path.
+// verifiedRecently calls next for visitors who are signed in. If due reports true for a request and
+// there is a page to verify at, visitors who were not verified within age on the level of their
+// account must verify first, and then return to the same path.
 func (f *Flows) verifiedRecently(age time.Duration, due func(*http.Request) bool, next http.Handler) http.Handler {
 	return f.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if due(r) && f.Paths.Verify != "" && !VerifiedWithin(r.Context(), age) {
