@@ -13,9 +13,10 @@ import (
 	"strings"
 )
 
-// Some products change a password before they hash it: Meteor passes its hexadecimal SHA-256 to
-// bcrypt, and Devise appends a pepper. Such a hash is stored as prepared:FORM:HASH, or as
-// prepared:append:PEPPER:HASH with the pepper in base64, so that one store can hold several forms.
+// Some products change a password before they hash it: Meteor passes the hexadecimal SHA-256 of the
+// password to bcrypt, and Devise appends a pepper. Such a hash is stored as prepared:FORM:HASH, or
+// as prepared:append:PEPPER:HASH with the pepper in base64, so that one store can hold several
+// forms.
 const preparedPrefix = "prepared:"
 
 // formAppend is the form that appends a pepper, which is part of the stored text.
@@ -48,7 +49,7 @@ func inBase64(sum func([]byte) []byte) func([]byte) []byte {
 	return func(b []byte) []byte { return base64.StdEncoding.AppendEncode(nil, sum(b)) }
 }
 
-// PreparedForms returns the forms that Prepared takes, sorted.
+// PreparedForms returns the forms that Prepared accepts, sorted.
 func PreparedForms() []string {
 	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(digestForms)), formAppend)))
 }

@@ -155,9 +155,9 @@ func TestVerifyUnusable(t *testing.T) {
 	}
 }
 
-// TestSameWorkForEveryResult checks that Verify does the same work for every identifier and result:
-// one hash at the Hasher's own cost for ASCII, and three for other text, unless the stored hash has
-// a higher cost or another algorithm.
+// TestSameWorkForEveryResult checks that Verify, VerifyOriginal and Dummy do the same work,
+// whatever is stored and whatever the result: one hash at the Hasher's own cost for ASCII, and
+// three for other text, unless the stored hash has a higher cost or another algorithm.
 func TestSameWorkForEveryResult(t *testing.T) {
 	const own = 6
 	a, b := cheap(t, pepperA).withCost(own), cheap(t, pepperB).withCost(own)

@@ -132,7 +132,8 @@ func (c *comparison) compareTertiary(name string, here Tertiary, storedType Type
 	}
 }
 
-// Merge returns stored plus everything in t that can be added without changing a record.
+// Merge returns stored plus everything that only t has. It is for a relation of at most Adds, so
+// that no record has to change.
 func (t Type) Merge(stored Type) Type {
 	union := stored
 	union.Open = stored.Open || t.Open

@@ -12,9 +12,9 @@ import (
 	"github.com/coffeenode/userdb/serve/admin"
 )
 
-// TestHeld finds and releases held values and frees a retired UID. A refused create says why the
-// value is taken, but only to a key that may look that up. A delete with release holds no values,
-// but still retires the UID.
+// TestHeld finds and releases held values and frees a retired UID. A refusal says why the value is
+// taken, but only to a key that may look that up. A delete with release holds no values, but still
+// retires the UID.
 func TestHeld(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc := testSchema()

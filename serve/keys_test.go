@@ -26,7 +26,7 @@ type operation struct {
 	Body     map[string]any
 }
 
-// operations returns all operations of the document.
+// operations returns all operations of /openapi.json.
 func (c *client) operations() (all []operation) {
 	c.t.Helper()
 	var doc struct {
@@ -47,8 +47,8 @@ func (c *client) operations() (all []operation) {
 	return all
 }
 
-// TestScopes checks that every operation accepts keys with the scopes that the document names, and
-// no others.
+// TestScopes checks that every operation accepts keys with the scope admin or with one of those
+// that /openapi.json names for it, and no other keys.
 func TestScopes(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		keys := map[string]string{}
@@ -153,7 +153,8 @@ func (c *client) withClockAnd(o serve.Options) (other *client, pass func(time.Du
 	return other, func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
 }
 
-// TestRevocation checks that every service refuses a revoked or expired key within five seconds.
+// TestRevocation checks that a service refuses an expired key, and a key that was revoked five
+// seconds ago.
 func TestRevocation(t *testing.T) {
 	testdb.EachStore(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, testSchema())

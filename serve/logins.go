@@ -65,8 +65,7 @@ type Visitor struct {
 	Agent  string `json:"agent,omitempty" maxLength:"4096" doc:"the visitor's User-Agent"`
 }
 
-// withOrigin returns a context in which changes and attempts are attributed to the visitor's
-// origin.
+// withOrigin returns a context for calls on behalf of the visitor's origin.
 func (v Visitor) withOrigin(ctx context.Context) context.Context {
 	return userdb.WithActor(ctx, userdb.Actor{Origin: v.Origin})
 }

@@ -49,9 +49,9 @@ func (l *lossyStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// TestLostReplies checks the response to a password reset if replies of the store are lost between
-// its two changes, the new password and the new session. No response may say that nothing was
-// changed, because the token has been used.
+// TestLostReplies checks the response to a password reset if the replies of the store are lost from
+// some command on. A reset makes two changes: the new password and the new session. No response may
+// say that nothing was changed, because the token may have been used.
 func TestLostReplies(t *testing.T) {
 	t.Parallel() // it waits for retries
 	raw := testdb.EmbeddedClient(t)
@@ -63,7 +63,7 @@ func TestLostReplies(t *testing.T) {
 	details := map[string]int{}
 	for n := int64(0); ; n++ {
 		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"alice"}`).str("secret")
-		c.do("200", "GET", path, "") // caches the key
+		c.do("200", "GET", path, "") // caches the API key
 		store.left.Store(n)
 		r := c.send("POST", "/v1/password-resets", `{"purpose":"lost","secret":"`+token+`","password":"battery staple 9","session":{}}`)
 		store.left.Store(1 << 30)
@@ -105,8 +105,8 @@ func (m *muteStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestReadyCanceled checks that while one request waits for a store that does not reply, other
-// requests end with their contexts.
+// TestReadyCanceled checks that while one request for /readyz waits for a store that does not
+// reply, another one ends with its context.
 func TestReadyCanceled(t *testing.T) {
 	t.Parallel()
 	raw := testdb.EmbeddedClient(t)

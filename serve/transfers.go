@@ -288,7 +288,7 @@ func exportEntries(c *call, w http.ResponseWriter) error {
 	return export(c, w, transfer.ExportOptions{}, nil)
 }
 
-// exportEntry responds with an entry in the format that an import takes. Further lines hold the
+// exportEntry responds with an entry in the format that an import reads. Further lines hold the
 // sessions and the history of the entry.
 func exportEntry(c *call, w http.ResponseWriter) error {
 	ctx, at := c.request.Context(), &EntryPath{TypePath{c.request.PathValue("type")}, c.request.PathValue("uid")}

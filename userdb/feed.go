@@ -262,7 +262,7 @@ type feedEvent struct {
 }
 
 // read appends the events that follow, in order of time, and reports whether there may be more.
-// From each part it reads what was added at count times.
+// From each part it reads about count lines, of which those that were added together count once.
 func (r *feedReader) read(ctx context.Context, count int) (more bool, err error) {
 	var all []feedEvent
 	var unread [len(feeds)][history.FeedParts]int // lines of each part that have not been appended

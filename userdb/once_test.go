@@ -7,8 +7,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestRequestsDiffer checks that CreateOnce takes two requests for different ones if they differ in
-// any field of NewEntry, except in Password and RequirePassword.
+// TestRequestsDiffer checks that each field of NewEntry, except Password and RequirePassword,
+// changes the encoding of a request.
 func TestRequestsDiffer(t *testing.T) {
 	values := map[string]any{
 		"UID": "true", "Facets": schema.Texts("name", "ann"), "Tags": []string{"true"}, "Disabled": true,

@@ -106,7 +106,8 @@ func TestImportCollisions(t *testing.T) {
 	})
 }
 
-// TestImportMismatch checks that an import under a schema other than the stored one writes nothing.
+// TestImportMismatch checks that an import under a schema other than the stored one fails with
+// ErrSchemaMismatch.
 func TestImportMismatch(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u1", "name", "ann")

@@ -507,8 +507,8 @@ func TestNoHistory(t *testing.T) {
 	})
 }
 
-// TestEventsEnd reads from the end of the feed on. Each later event must be read once. A text that
-// is not a cursor must be refused.
+// TestEventsEnd reads from the end of the feed on. Each later event must be read once, and a feed
+// that was trimmed must have one gap. A text that is not a cursor must be refused.
 func TestEventsEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})

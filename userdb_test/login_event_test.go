@@ -414,8 +414,8 @@ func useEverything(t *testing.T, s *site, users *userdb.Type, out *transcript) {
 	must(t, s.raw.HDel(ctx, "user/uid:u", "rating").Err())
 }
 
-// TestEventsAreValidText checks that cutting an origin or a purpose to its maximum length does not
-// cut a character in two.
+// TestEventsAreValidText checks that cutting an origin to its maximum length does not cut a
+// character in two.
 func TestEventsAreValidText(t *testing.T) {
 	g := newLoginSite(embeddedSite(t, "memory:"), loginOptions())
 	g.add("alice", alicePassword)

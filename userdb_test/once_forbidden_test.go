@@ -13,9 +13,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCreateOnceForbidden sends a request while one command is forbidden, so that it may fail in
-// the middle, and sends it again with all rights. The entry must be created once, and repeated
-// requests must return it until it is deleted, even if a command is forbidden during the delete.
+// TestCreateOnceForbidden sends a request while one command is forbidden, so that the request may
+// fail in the middle. With all rights, the same request must then succeed. The test deletes the
+// entry in the same way, after which the request must return ErrNotFound.
 func TestCreateOnceForbidden(t *testing.T) {
 	t.Parallel()
 	app, _ := redistest.Rights(t)

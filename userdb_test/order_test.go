@@ -324,7 +324,7 @@ func TestOrderedChanges(t *testing.T) {
 		}
 		want("a prefix in another case", listed(userdb.Query{Prefix: "zO"}), "u1")
 		want("a prefix with a space", listed(userdb.Query{Prefix: "zorn "}), "")
-		// These values share one place in the order, apart from their spelling.
+		// These values have the same canonical form, so the range includes every spelling.
 		for _, last := range []string{"ZORN", "Zorn", "zorn", "ZORN"} {
 			_, err = typ.Update(ctx, hints.UID("u1"), putText("last", last))
 			must(t, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// naughty returns the Big List of Naughty Strings, and strings with a special meaning in record
-// keys, globs and fields.
+// naughty returns the Big List of Naughty Strings, or a twelfth of it to save time, and strings
+// with a special meaning in record keys, globs and fields.
 func naughty(t *testing.T, s *site) []string {
 	t.Helper()
 	raw, err := os.ReadFile("../test/testdata/blns.json")
@@ -57,7 +57,7 @@ func TestNaughtyStrings(t *testing.T) {
 	})
 }
 
-// naughtyEntry creates an entry with a text in it, reads it in every way, and deletes it.
+// naughtyEntry creates an entry that contains a text, reads the entry in every way, and deletes it.
 func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text string) {
 	t.Helper()
 	ctx := t.Context()
@@ -146,8 +146,7 @@ func TestNaughtyHints(t *testing.T) {
 	})
 }
 
-// naughtyPattern uses a text as a glob, and as quoted text in a glob, which must match only keys
-// that contain it.
+// naughtyPattern uses a text as a glob, and as quoted text in a glob, which must match no key.
 func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 	t.Helper()
 	for _, err := range inspect.Keys(t.Context(), db, text) {
@@ -160,8 +159,8 @@ func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 	}
 }
 
-// TestNaughtyPasswords sets naughty strings as passwords. Each must be refused by a rule, or log
-// in.
+// TestNaughtyPasswords sets naughty strings as passwords. Each must be refused by a rule, or be
+// right at a login.
 func TestNaughtyPasswords(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -249,7 +248,7 @@ func TestGeneratedUIDs(t *testing.T) {
 	})
 }
 
-// TestRandomUIDs checks the length of random UIDs, and that they do not repeat.
+// TestRandomUIDs checks the length of random UIDs, and that they hardly ever repeat.
 func TestRandomUIDs(t *testing.T) {
 	for _, n := range []int{8, 9, 12, 64} {
 		seen := map[string]bool{}

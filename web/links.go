@@ -176,8 +176,8 @@ const (
 // Invite mails an invitation to an address, for visitors who may invite others. It needs SignUp and
 // Paths.Welcome. Flows.New gets value with the invitation, such as a tag for the account. If
 // somebody has the address, the mail says so, and the visitor does not learn it. A visitor invites
-// at most twelve addresses in an hour. The errors are a [userdb.WaitError] and those of
-// [userdb.Type.Invite].
+// at most twelve addresses in an hour. The errors include a [userdb.WaitError], those of
+// [userdb.Type.Invite], ErrMailQueueFull and ErrMailQueueClosed.
 func (f *Flows) Invite(r *http.Request, address, value string) error {
 	if f.SignUp == SignUpClosed || f.Paths.Welcome == "" {
 		return errors.New("web: Invite needs Flows.SignUp and Paths.Welcome")
@@ -198,7 +198,8 @@ func (f *Flows) Invite(r *http.Request, address, value string) error {
 }
 
 // ChangeLinks calls change, which links an identity of another provider to the account of a visitor
-// or removes it, and mails a notice to the addresses of the account. label names the provider.
+// or unlinks it. If the change was made, ChangeLinks mails a notice to the addresses of the
+// account. label names the provider.
 func (f *Flows) ChangeLinks(r *http.Request, kind MailKind, label string, change func() error) error {
 	notice, err := f.reserveNotice()
 	if err != nil {

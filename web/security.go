@@ -26,9 +26,9 @@ type otherPage struct {
 
 func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
 
-// verifiedRecently calls next for visitors who are signed in. If due reports true for a request,
-// visitors who were not verified within age on the level of their account must verify first, and
-// then return to the same path.
+// verifiedRecently calls next for visitors who are signed in. If due reports true for a request and
+// there is a page to verify at, visitors who were not verified within age on the level of their
+// account must verify first, and then return to the same path.
 func (f *Flows) verifiedRecently(age time.Duration, due func(*http.Request) bool, next http.Handler) http.Handler {
 	return f.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if due(r) && f.Paths.Verify != "" && !VerifiedWithin(r.Context(), age) {
@@ -121,7 +121,8 @@ var (
 // made reports whether a change was made, although a replica may not have it yet.
 func made(err error) bool { return err == nil || errors.Is(err, userdb.ErrUnconfirmed) }
 
-// afterSecurity asks visitors who were verified too long ago to verify again.
+// afterSecurity returns to and err, unless the visitor was verified too long ago. It then returns
+// the page for another verification.
 func (f *Flows) afterSecurity(to string, err error) (string, error) {
 	if errors.Is(err, userdb.ErrNotVerified) {
 		return f.askForSteps(f.Paths.Security)
@@ -179,8 +180,8 @@ func enrolmentIn(r *http.Request) (userdb.TOTPEnrolment, error) {
 
 func isAppURI(uri string) bool { return strings.HasPrefix(uri, "otpauth://totp/") }
 
-// AppLink returns the address that opens the authenticator app to be added on the same device. It
-// contains the app's secret.
+// AppLink returns the address with which a visitor adds the authenticator app on the same device.
+// It contains the app's secret.
 func (p Page) AppLink() template.URL {
 	e, _ := p.Data.(userdb.TOTPEnrolment)
 	if !isAppURI(e.URI) {

@@ -193,8 +193,8 @@ func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	return nil
 }
 
-// measureStore measures the rows of one store. If the store does not take the accounts, each row
-// gets the reason instead of figures.
+// measureStore measures the rows of one store. If the accounts cannot be loaded into the store,
+// each row gets the reason instead of figures.
 func (p plan) measureStore(ctx context.Context, t tools, peer *service, accounts string, rows []row, r *report) error {
 	ours, err := t.start(ctx, rows[0].Service, accounts)
 	defer ours.stop()

@@ -172,7 +172,8 @@ func (s *session) removeLostFactors(ctx context.Context) error {
 	return dry
 }
 
-// removeLost removes the lost factors of an entry, and records that if it is an operator.
+// removeLost removes the lost factors of an entry. If the entry is an operator, it also records an
+// event.
 func (s *session) removeLost(ctx context.Context, db *userdb.DB, t *userdb.Type, lost admin.LostFactors) error {
 	_, err := t.ResetFactors(ctx, hints.Key(lost.Entry.Key()), lost.IDs...)
 	if err != nil || db == s.db {

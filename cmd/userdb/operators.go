@@ -77,7 +77,7 @@ type operatorLine struct {
 	Namespace string `json:"namespace,omitempty"`
 	Added     string `json:"added"`
 	Disabled  bool   `json:"disabled"`
-	TwoSteps  bool   `json:"two_steps"` // they have a second factor
+	TwoSteps  bool   `json:"two_steps"` // the operator has a second factor
 }
 
 func (o operatorLine) text() string {
@@ -272,7 +272,7 @@ and the operator has used it. First make sure who is asking.`,
 	})
 }
 
-// endJobsOf asks the processes of an operator's running jobs to end them.
+// endJobsOf asks the processes of an operator's running jobs to end these jobs.
 func (s *session) endJobsOf(ctx context.Context, operator string) error {
 	jobs, err := admin.OpenJobs(s.db)
 	if err != nil {

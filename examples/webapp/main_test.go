@@ -348,7 +348,8 @@ func (v *visitor) wantAddresses(name string, want ...string) {
 	}
 }
 
-// addAddress asks for a link that adds an address. It returns the link and the page that is shown.
+// addAddress asks for a link that adds an address to an account whose first address is first. It
+// returns the link and the page that is shown, with ADDRESS in place of the address.
 func (v *visitor) addAddress(address, first string) (link, page string) {
 	v.t.Helper()
 	page = v.do(200, v.do(303, "/account/addresses", "do", "add", "email", address, "password", password))
@@ -359,7 +360,7 @@ func (v *visitor) addAddress(address, first string) (link, page string) {
 	return links[address], strings.ReplaceAll(page, address, "ADDRESS")
 }
 
-// TestAddresses adds addresses, moves one to the first place and removes them.
+// TestAddresses adds an address, moves it to the first place and removes the other one.
 func TestAddresses(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		const at, first, work = "/account/addresses", "ann@example.com", "ann@work.example"
@@ -555,7 +556,7 @@ func TestForgottenPassword(t *testing.T) {
 		v.do(303, "/reset", "token", tokenOf(reset), "password", "battery staple horse")
 		v.do(200, "/account")
 		v.do(410, reset)
-		// Counts as a guess.
+		// This counts as a guess.
 		v.do(410, "/reset", "token", tokenOf(reset), "password", "another staple horse")
 		v.do(410, "/reset?token=made-up")
 		v.do(410, "/reset")

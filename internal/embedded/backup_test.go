@@ -155,7 +155,7 @@ type shortenedFile struct {
 func (f shortenedFile) Stat() (os.FileInfo, error) { return memoryInfo{size: f.size}, nil }
 
 // TestCopyOfShortenedFile checks that a file is not considered damaged if a change is removed from
-// it while it is opened, wherever it then ends.
+// it while it is opened, wherever the file then ends.
 func TestCopyOfShortenedFile(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET a v")

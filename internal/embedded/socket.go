@@ -158,8 +158,9 @@ func (s *Store) serve(c net.Conn) {
 	}
 }
 
-// answer runs commands, and runs them again if they read changes that were then undone. It returns
-// when the changes that they made or read are in the file.
+// answer runs commands. It runs them again, up to maxReads times in all, if they wrote nothing and
+// read changes that were then undone. It returns when the changes that they made or read are in the
+// file.
 func (s *Store) answer(c *conn, batch [][]string) error {
 	for reads := 1; ; reads++ {
 		c.call = &call{}

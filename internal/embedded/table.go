@@ -100,7 +100,7 @@ func (t *table[V]) ascend(from string, yield func(key string, value V) bool) {
 	}
 }
 
-// descend calls yield for the elements from the last one back to the first, until it returns false.
+// descend calls yield for each element, from the last to the first, until yield returns false.
 func (t *table[V]) descend(yield func(key string, value V) bool) {
 	if t.big != nil {
 		t.big.Reverse(yield)

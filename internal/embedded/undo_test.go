@@ -54,7 +54,7 @@ func TestUndoEveryChange(t *testing.T) {
 }
 
 // TestPipelineUndone checks that a pipeline fails as a whole if the write of its first command
-// fails while it is running.
+// fails before its second command runs.
 func TestPipelineUndone(t *testing.T) {
 	s, d := openFaulty(t)
 	d.set("sync")

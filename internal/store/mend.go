@@ -97,8 +97,8 @@ type FinishDelete struct{ Entry recordkey.Key }
 type ForgetUID struct{ Entry recordkey.Key }
 
 // RestoreHeld writes the SRK of a value that an entry, or a tombstone, holds, if the SRK is absent.
-// If the SRK names the entry and has a time to live, it lives at least until Until. It reports
-// whether the SRK names the entry.
+// If the SRK names the entry and would expire before Until, RestoreHeld extends its time to live to
+// Until. It reports whether the SRK names the entry.
 type RestoreHeld struct {
 	Entry, SRK recordkey.Key
 	Until      time.Time // when the value is free

@@ -18,10 +18,10 @@ type Claim struct {
 	Holds string `json:"holds"`
 }
 
-// Claims returns the current claims of a value in the typed fields of a type, which a search in any
-// field covers, ordered by field name. It does not check them: the entry that a record names may
-// not have the value, which a check reports. A value that no SRK can hold has no claims. For an
-// unknown type Claims returns the error of userdb.DB.Type.
+// Claims returns the current claims of a value, ordered by field name. It covers the typed fields
+// of a type, in which a search in any field looks. It does not check the claims: the entry that a
+// record names may not have the value, which a check reports. A value that no SRK can hold has no
+// claims. For an unknown type Claims returns the error of userdb.DB.Type.
 func Claims(ctx context.Context, db *userdb.DB, typ, value string) ([]Claim, error) {
 	v := view.Of(db)
 	t, err := v.Type(typ)

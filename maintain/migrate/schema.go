@@ -20,7 +20,8 @@ import (
 
 var (
 	// ErrCollision is returned if two entries would have the same secondary value under a schema,
-	// or if a schema requires a key that no record can have. Nothing was changed.
+	// or if a schema requires a key that no record can have. Nothing was changed, or the change was
+	// rolled back.
 	ErrCollision = coded.New(userdb.CodeDuplicate, "the records do not fit the schema")
 	// ErrNamespace is returned for a namespace that cannot be copied or dropped.
 	ErrNamespace = coded.New(userdb.CodeUsage, "not a namespace to copy or drop")
@@ -158,9 +159,8 @@ func removedNames(from, to schema.Type) (names []string) {
 	return slices.Compact(names)
 }
 
-// compareSchemas determines the additions of the new schema to the old one, and the parts that it
-// drops. whole is the schema to which all entries already conform, without additions that are still
-// being built.
+// compareSchemas determines what the new schema adds to the old one and what it drops. whole is the
+// schema to which all entries already conform, without additions that are still being built.
 func (s *migration) compareSchemas(to, whole schema.Type) {
 	clear(s.renames)
 	for name, f := range to.Fields {

@@ -170,7 +170,7 @@ func (s *csvRows) lineOf(cell int) int64 {
 	return int64(at) + s.skippedLines()
 }
 
-// read returns the cells of the next row, in which those without a value are empty.
+// read returns the cells of the next row. Cells without a value are empty.
 func (s *csvRows) read() ([]string, error) {
 	cells, err := s.r.Read()
 	s.bareLine, s.guarded = 0, ""

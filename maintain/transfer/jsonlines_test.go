@@ -18,8 +18,8 @@ func parseLine(text string) (r reading, err error) {
 	return r, err
 }
 
-// checkParse checks that parsing a line has the same result as with encoding/json, and that a line
-// that is not JSON is refused for that reason. It reports whether the line was accepted.
+// checkParse reports whether a line is accepted. If it is, checkParse checks that the result is
+// that of encoding/json. A line that is not JSON must be refused for that reason.
 func checkParse(t *testing.T, text string) (accepted bool) {
 	t.Helper()
 	got, err := parseLine(text)
@@ -149,7 +149,8 @@ func FuzzParseLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) { checkParse(t, text) })
 }
 
-// TestParseLineOfManyFacets checks that each of many facets is parsed once.
+// TestParseLineOfManyFacets checks that a line may have many facets, and that a duplicate among
+// them is refused.
 func TestParseLineOfManyFacets(t *testing.T) {
 	var b strings.Builder
 	const n = 50_000

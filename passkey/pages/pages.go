@@ -41,7 +41,8 @@ func Register(mux *http.ServeMux, flows *web.Flows, keys *passkey.Passkeys) erro
 }
 
 // begin answers the script with a challenge for the kind of form that the query parameter "for"
-// names. It redirects visitors who must first prove again who they are.
+// names. It redirects visitors who must first prove again who they are, if there is a page for
+// that.
 func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
 	var c passkey.Challenge
 	var err error

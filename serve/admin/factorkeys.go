@@ -23,9 +23,9 @@ const (
 	maxFactorKeys = 50 // entries with factors
 )
 
-// FactorKeysMissing reports whether entries of db's namespace have second factors and db cannot
-// decrypt any of them. If db is a view of the root namespace, operators also count. It reads only a
-// sample, so it can miss a few factors in a large store on a server.
+// FactorKeysMissing reports whether entries of db's namespace have second factors and db can
+// decrypt none of them. If db is a view of the root namespace, operators also count. It reads only
+// a sample, so it can miss a few factors in a large store on a server.
 func FactorKeysMissing(ctx context.Context, db *userdb.DB) (bool, error) {
 	v := view.Of(db)
 	namespaces := []recordkey.Namespace{v.NS}

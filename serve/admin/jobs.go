@@ -236,7 +236,7 @@ func (js *Jobs) RequestStop(ctx context.Context, id string) error {
 	return err
 }
 
-// RequestStopOf asks the processes of all running jobs that an operator started to end them.
+// RequestStopOf does what RequestStop does for all running jobs that an operator started.
 func (js *Jobs) RequestStopOf(ctx context.Context, operator string) error {
 	all, err := js.All(ctx)
 	for _, j := range all {

@@ -51,8 +51,8 @@ func spaceOf(t *testing.T, path string) recordkey.Namespace {
 	return ns
 }
 
-// TestRemoveOwned checks that all records for a namespace and for those inside it are removed, so
-// that later users of its name find none, and that other namespaces keep their records.
+// TestRemoveOwned checks that all records for a namespace and for those inside it are removed,
+// except that operators are only disabled, and that other namespaces keep their records.
 func TestRemoveOwned(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx, secrets := t.Context(), map[string]string{}

@@ -172,8 +172,9 @@ func TestBodyOfGet(t *testing.T) {
 	}
 }
 
-// TestDisabledWhileDownloading checks that an operator who is disabled, or who gets another
-// password, gets nothing more of a file, and nothing at all of one whose download has just begun.
+// TestDisabledWhileDownloading checks that a download is cut off if its operator is disabled or
+// gets another password, and that it sends nothing if the operator is disabled or deleted before
+// the first byte.
 func TestDisabledWhileDownloading(t *testing.T) {
 	d := open(t, "memory:")
 	const size = 64 << 20 // more than the buffers between server and client hold

@@ -40,7 +40,8 @@ func (d *testConsole) ticket(name string) string {
 }
 
 // TestAccountFactors checks that the page of an account shows its second step without secrets, and
-// that an operator can replace its codes and remove it, after a confirmation.
+// that an operator can replace the recovery codes and, after a confirmation, remove the second
+// step.
 func TestAccountFactors(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		e := d.createAccount("u1", "name", "Alice", "email", "alice@example.com")

@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// filterForm returns the path that the form for another filter leads to from a list.
+// filterForm submits the filter form of a page, and returns the path to which the response
+// redirects. more holds further names and values.
 func (d *testConsole) filterForm(body, by, value string, more ...string) string {
 	d.t.Helper()
 	_, form, found := strings.Cut(body, `<form class="filters"`)
@@ -33,8 +34,8 @@ func (d *testConsole) filterForm(body, by, value string, more ...string) string 
 	return d.do(http.StatusSeeOther, "/console/types/user?"+sent.Encode())
 }
 
-// TestFilterUsesIndex checks that a filter that an index answers finds an account at any place in
-// the order of the list, even if there are more accounts than a page may read.
+// TestFilterUsesIndex checks that a filter that an index answers finds an account even if there are
+// more accounts than a page may read, and that it drops the order of the list.
 func TestFilterUsesIndex(t *testing.T) {
 	d := open(t, "memory:")
 	for i := range 1200 {
@@ -124,8 +125,8 @@ func TestListWhileOrderIsBuilt(t *testing.T) {
 	d.wantText(d.do(http.StatusServiceUnavailable, "/console/history"), "The store is not responding", "Try again")
 }
 
-// TestMoreThanSuggestions checks that a search for the beginning of an identifier leads to the
-// lists of all accounts that have one, if it cannot show all.
+// TestMoreThanSuggestions checks that a search for the beginning of an identifier links to lists of
+// all accounts that match, if it cannot show them all.
 func TestMoreThanSuggestions(t *testing.T) {
 	d := open(t, "memory:")
 	for i := range maxSuggestions + 1 {

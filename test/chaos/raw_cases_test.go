@@ -15,7 +15,7 @@ func entryRecord(uid, name string) record {
 
 func srkRecord(uid string) record { return record{kind: "string", text: "user/uid:" + uid + " token"} }
 
-// TestRaw checks that damage accepts correct records, and finds the faults of damaged ones.
+// TestRaw checks that damage reports nothing for correct records, and the faults of others.
 func TestRaw(t *testing.T) {
 	const srk = "user/name:a+,b+_c+.++/~prk"
 	value := "a/b c:+"

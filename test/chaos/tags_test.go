@@ -32,8 +32,8 @@ func tagViolations(uid int, ops []op) (violations []string) {
 	return violations
 }
 
-// tagProblem returns what the answer of reading shows to be wrong with the tags of change, or "" if
-// nothing is wrong.
+// tagProblem compares the tags of change with those that reading returned. It returns what is
+// wrong, or "" if nothing is.
 func tagProblem(change, reading op, ops []op) string {
 	wasRead := slices.ContainsFunc(change.Ask.Tags, func(tag string) bool { return slices.Contains(reading.Answer.Tags, tag) })
 	switch change.Answer.What {
@@ -79,10 +79,10 @@ func removesTags(o op) bool {
 	return (o.Ask.Verb == "delete" || o.Ask.Verb == "replace") && (o.Answer.What == "ok" || o.Answer.What == "unknown")
 }
 
-// createdSince describes another create that made the account whose tags reading returned. change
-// is a create with an unknown outcome. It certainly did not make that account if the other create
-// began after it and succeeded, and nobody deleted the account afterwards. createdSince returns ""
-// if change may have made the account.
+// createdSince describes the create that made the account whose tags reading returned, if that was
+// certainly not change, whose outcome is unknown. Otherwise it returns "". It is certain if change
+// is a create, another create began after it and succeeded, and nobody deleted the account
+// afterwards.
 func createdSince(change, reading op, ops []op) string {
 	if change.Ask.Verb != "create" {
 		return ""

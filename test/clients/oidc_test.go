@@ -144,8 +144,8 @@ func (v openIDVisitor) send(at string, form url.Values) (status int, to, body st
 	return resp.StatusCode, to, string(text)
 }
 
-// begin begins a sign-in, or links an account if the form has link=1, and returns where the
-// visitor is sent.
+// begin begins a sign-in, or the linking of an account if the form has link=1, and returns where
+// the visitor is sent.
 func (v openIDVisitor) begin(p *openIDProvider, form url.Values) string {
 	v.s.t.Helper()
 	if form == nil {

@@ -218,7 +218,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestMixUp checks that a provider that names itself in its metadata must do so in its answers, and
+// TestMixUp checks that answers must name their provider, if its metadata says that they do, and
 // that a code of one provider is never sent to another.
 func TestMixUp(t *testing.T) {
 	honest, evil := newOP(t), newOP(t)

@@ -23,9 +23,9 @@ import (
 //  2. takeOver: If another entry owns the SRK, is live and has the value, or has given it up but
 //     still holds it, the value is a duplicate. Otherwise the attempt starts over, and from then on
 //     queues for its values one by one (contention.go). A queued attempt waits several round trips.
-//     If the SRK is still unchanged, it fences the other entry, so that nothing prepared on it can
-//     commit anymore, and replaces the SRK by compare-and-set. To fence an entry is to increment
-//     its ~fence; an absent entry becomes a tombstone.
+//     If the SRK is still unchanged, the attempt fences the other entry, so that nothing prepared
+//     on that entry can commit anymore, and replaces the SRK by compare-and-set. To fence an entry
+//     is to increment its ~fence; an absent entry becomes a tombstone.
 //  3. checkElsewhere: The same value under the other secondary fields is treated as in step 2. All
 //     claims come before all of these checks.
 //  4. commit: One script writes the entry if its ~rev and ~fence are still as they were read.

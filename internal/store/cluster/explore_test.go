@@ -19,9 +19,9 @@ type choice struct {
 	fault          fault
 }
 
-// An explorer runs a scenario in all orders of its steps that its budgets allow. It visits each
-// state once: if the records are the same and every actor got the same answers, the run continues
-// in the same ways.
+// An explorer runs a scenario in all orders of its steps that its budgets allow. It visits no state
+// again with the same budgets left, or with less: if the records are the same and every actor got
+// the same answers, the run continues in the same ways.
 type explorer struct {
 	sim         *simulation
 	scenario    scenario

@@ -38,7 +38,8 @@ var refusedMutants = []struct{ name, old, new string }{
 	{"a create does not drop what is there", "for _, d in ipairs(drops) do drop(d) end\n  if tombstone", "if tombstone"},
 }
 
-// TestRefusedMutants checks that the tests notice each missing safeguard.
+// TestRefusedMutants checks that TestForbidden or TestRefusedInTheMiddle would notice each of these
+// edits.
 func TestRefusedMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs every call with every command refused, for each mutant")

@@ -309,7 +309,7 @@ func (p fixture) checkNotes(what, name string, acknowledged bool) {
 	if acknowledged {
 		least = 1
 	}
-	if name == "delete" || name == "retire" { // its history goes with it
+	if name == "delete" || name == "retire" { // the history goes with the entry
 		inHistory = min(max(inHistory, least), most)
 	}
 	if inHistory < least || inHistory > most || inFeed < least || inFeed > most {

@@ -1,5 +1,6 @@
--- promote moves a record that was prepared before a commit to its place after the commit. It does
--- so only once: if there is no prepared record, it does not change the tertiary record.
+-- promote runs after a commit, and moves the record that was prepared before the commit to its
+-- place. It does so only once: if there is no prepared record, it does not change the tertiary
+-- record.
 --
 -- KEYS[1]  the prepared record, in the same slot      KEYS[2]  the tertiary record
 -- KEYS[3]  where to move the old record if it is replaced or dropped; without KEYS[3], the script
