@@ -49,5 +49,5 @@ printf 'user backup on #%s resetchannels -@all +replconf +sync\n' "$backup_hash"
 chmod 644 "$work/redis.acl" redis.conf
 sync # so that a file with its final name is whole, even after a crash of the machine
 for file in userdb.env backup.env redis.acl; do
-	[ -e "$file" ] || ln "$work/$file" "$file"
+	[ -e "$file" ] || ln "$work/$file" "$file" 2>/dev/null || mv "$work/$file" "$file" # without links
 done

@@ -136,6 +136,10 @@ func TestVerifiedAfterWrongClock(t *testing.T) {
 		}
 		_, _, err := g.users.VerifySession(t.Context(), secret, alicePassword, userdb.Attempt{})
 		must(t, err)
+		_, s, err := g.users.Session(t.Context(), secret)
+		if must(t, err); s.LastSeen.Sub(s.Verified) > time.Minute {
+			t.Errorf("verified at %v, but last seen at %v: this would count as verified long ago", s.Verified, s.LastSeen)
+		}
 		_, err = g.users.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
 		must(t, err)
 	})

@@ -352,7 +352,7 @@ func (f *Flows) afterDoubleClick(w http.ResponseWriter, r *http.Request, secret,
 	uid, _ := token.SecretUID(secret)
 	e, err := f.Users.Find(r.Context(), hints.UID(uid))
 	password, to := r.PostFormValue("password"), ""
-	if err == nil && (password == "" || time.Since(e.PasswordChanged()) > doubleClick) {
+	if err == nil && (password == "" || time.Since(e.PasswordChanged()).Abs() > doubleClick) {
 		err = userdb.ErrNotFound
 	}
 	if err == nil {

@@ -374,6 +374,23 @@ func TestDoubleClick(t *testing.T) {
 	}
 }
 
+// TestSecondClickByOtherClock checks that a link that set a password signs nobody in again if the
+// clock by which it was set is two minutes ahead.
+func TestSecondClickByOtherClock(t *testing.T) {
+	s, clock := newFactorFlows(t)
+	ann := s.create("ann")
+	clock.Advance(time.Since(clock.Now()) + 2*time.Minute)
+	secret, _, err := s.users.IssueFor(t.Context(), hints.UID(ann.UID()), "email", userdb.Token{Purpose: "reset"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []int{http.StatusSeeOther, http.StatusGone} {
+		if status, _, body := s.send(s.client(), "/reset", "token", secret, "password", "another good password"); status != want {
+			t.Errorf("form %d: got %d, want %d: %s", n+1, status, want, body)
+		}
+	}
+}
+
 // TestAddressField checks that Flows are not registered with a field that does not hold mail
 // addresses.
 func TestAddressField(t *testing.T) {

@@ -85,6 +85,7 @@ func (f *Flows) peekProof(r *http.Request) (Proving, error) {
 // are signed in to it. For others it also sets a new password, and removes whatever another person
 // may have left.
 func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
+	r = withChoice(r)
 	secret := r.PostFormValue("token")
 	proving, err := f.peekProof(r)
 	if errors.Is(err, userdb.ErrNotFound) {

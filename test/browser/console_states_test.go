@@ -15,7 +15,7 @@ import (
 func TestConsoleStates(t *testing.T) {
 	schema := filepath.Join(t.TempDir(), "schema.json")
 	text := `{"types": {"user": {"primary": "uid", "retire": true, "fields": {
-		"email": {"role": ["secondary", "ordered"], "kind": "email"}, "name": {"role": ["secondary", "ordered"], "kind": "nickname"},
+		"email": {"role": ["secondary", "ordered"], "kind": "email", "hold": "90d"}, "name": {"role": ["secondary", "ordered"], "kind": "nickname"},
 		"job": {"role": "indexed"}, "bio": {}, "added": {"role": "ordered", "codec": "date"}}, "tertiary": {"tags": {"kind": "set", "indexed": true}}}}}`
 	if err := os.WriteFile(schema, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestConsoleStates(t *testing.T) {
 			d.createByForm()
 			d.createAccounts()
 			d.confirmBulk()
-			d.releaseUID()
+			d.releaseDeleted()
 			d.viewProblems()
 		})
 	}
@@ -68,12 +68,18 @@ func (d *console) confirmBulk() {
 	d.onPage("Nothing was done", "Select accounts in the list")
 }
 
-// releaseUID deletes an account, and then lets another one have its UID.
-func (d *console) releaseUID() {
+// releaseDeleted deletes an account, and then lets others have its address and its UID.
+func (d *console) releaseDeleted() {
 	d.t.Helper()
 	d.visit(alice)
 	d.press("/delete")
 	d.onPage("Accounts", "The account has been deleted.")
+	d.visit("/console/find?q=ALICE@example.com")
+	d.onPage("Search", "had given up alice@example.com, its email.")
+	d.submit("/console/held")
+	d.onPage("Let others take this value?", "alice@example.com was the email of the deleted account")
+	d.submit("/console/held")
+	d.onPage("Search", "Nobody has alice@example.com.")
 	d.visit("/console/retired?type=user")
 	d.onPage("UIDs of deleted accounts: user", "9a4c88dbc084")
 	d.submit("/console/retired", "uid", "9a4c88dbc084")

@@ -99,12 +99,16 @@ var unknownTime = time.UnixMilli(0)
 
 // AsOf returns the session as of now. If it was verified more than clockTolerance after now, the
 // clock was wrong then, and AsOf replaces that time with unknownTime, so that the owner does not
-// count as just verified until the clock reaches it.
+// count as just verified until the clock reaches it. If the session was seen after now, it counts
+// as seen now, so that the owner does not count as verified long before.
 func (s Session) AsOf(now time.Time) Session {
 	for _, at := range []*time.Time{&s.Verified, &s.VerifiedLevel2} {
 		if at.Sub(now) > clockTolerance {
 			*at = unknownTime
 		}
+	}
+	if s.Seen.After(now) {
+		s.Seen = now
 	}
 	return s
 }

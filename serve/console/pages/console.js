@@ -125,8 +125,9 @@ addEventListener("keydown", (event) => {
 });
 
 // The search box that has the focus from the start has the cursor before its text. Select the text,
-// so that the next search replaces it.
-document.querySelector("#q[autofocus]")?.select();
+// so that the next search replaces it, unless somebody has typed meanwhile.
+const search = document.querySelector("#q[autofocus]");
+if (search && search.value === search.defaultValue) search.select();
 
 // selectAll makes a box select all rows of its table.
 const selectAll = (box) => {
