@@ -87,7 +87,7 @@ func newLinkStore(t *testing.T, engine string, scenario linkScenario) (*linkStor
 
 func (d *linkExecution) uid(entry string) string { return fmt.Sprint(entry, d.number) }
 
-// identity returns the identity for x or y. They differ in every execution.
+// identity returns the identity that x or y stands for. No two executions have the same identities.
 func (d *linkExecution) identity(name string) string {
 	return fmt.Sprintf("%s%063x", map[string]string{"y": "1"}[name], d.number)
 }
@@ -235,7 +235,8 @@ func (d *linkExecution) report(format string, args ...any) {
 }
 
 // verify returns the problem after an execution, or "" if there is none. A session that an identity
-// began is valid only while the entry has the identity, and an entry keeps a way to sign in.
+// began is valid only while the entry has the identity. If links are the only ways to sign in, E
+// keeps one.
 func (s *linkStore) verify() string {
 	d := s.current
 	last := d.history[len(d.history)-1]

@@ -227,8 +227,8 @@ func (c *call) isMember(uid string, e userdb.Entry) (bool, error) {
 	return false, nil
 }
 
-// bulkMembers is the number of members above which applyMembers first reads who already carries the
-// tag.
+// bulkMembers is the number of new members above which applyMembers first reads who already carries
+// the tag, as it always does when it replaces all members.
 const bulkMembers = 100
 
 // applyMembers adds a tag to the new members of a group. From former members, it removes the tag

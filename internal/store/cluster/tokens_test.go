@@ -208,8 +208,8 @@ func tokenScenarios() []scenario {
 	return all
 }
 
-// tokenMutants lack safeguards for tokens, most of them while the slot of their entry is being
-// migrated.
+// tokenMutants are programs that lack a safeguard for tokens. Most of these safeguards matter only
+// while the slot of the entry is being migrated.
 var tokenMutants = []mutant{
 	{name: "a delete leaves an invitation", finds: "3 verbs", in: []string{"tokens: create, delete"}, rewrite: replace(
 		"write_tokens(members, tokens) -- without tokens", "if may_have_tokens(mark) then write_tokens(members, tokens) end -- without tokens")},

@@ -114,7 +114,7 @@ type Feed struct {
 type FeedLine struct {
 	Part int
 	ID   string // MILLISECONDS-NUMBER:LINE
-	Text string // PRK LINE
+	Text string // the PRK of the entry, a space and the event; see Parse
 }
 
 // A FeedPage holds the lines that a Feed asked for, in the requested order within each part.
