@@ -294,7 +294,7 @@ func exploreLinks(t *testing.T, engine string, scenario linkScenario, m *linkMut
 }
 
 // TestLinkInterleavings runs sign-ins with an identity, and the calls that link it, remove the
-// link, and delete the entry, in all orders of their commands. It allows as many preemptions as
+// link, and delete the entry, in all orders of their commands up to the number of preemptions of
 // TestLoginInterleavings. No order may give a session to an identity that is not linked, or a link
 // to an entry whose owner did not ask for it in a valid session.
 func TestLinkInterleavings(t *testing.T) {
