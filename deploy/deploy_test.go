@@ -2,8 +2,8 @@
 
 // Package deploy_test tests the files of deploy: the image is built and answers, the Redis of the
 // compose file gives the service the rights it needs, and nginx lets signed-in visitors through.
-// 'make deploy' installs the programs that some of the tests need and runs these tests, which are
-// skipped otherwise or if a program is missing.
+// Some tests need a program such as buildah. Only 'make deploy', which installs what it can, runs
+// them; they are skipped if their program is missing.
 package deploy_test
 
 import (

@@ -89,7 +89,7 @@ func embeddedSite(t *testing.T, url string) *site {
 		manyClients: "the store has a single client, which it creates itself",
 	}
 	if strings.HasPrefix(url, "file:") {
-		lacks[cheapWrites] = "every write rewrites and syncs the whole file"
+		lacks[cheapWrites] = "every write is synced to the file"
 		lacks[interleaves] = "no other change reaches the file during a command"
 	}
 	return newSite(t, url, lacks)

@@ -84,8 +84,8 @@ func (c *client) changeInCrowd(ctx context.Context, uid string, n int) {
 		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // the account may exist
 		return
 	}
-	// These changes touch only the entry. So most of them need the master that does not answer only
-	// for its part of the feed.
+	// These changes touch only the entry. So most of them need the silent master only for its part
+	// of the feed.
 	change := c.users.Enable
 	if n%2 == 1 {
 		change = c.users.Disable
