@@ -89,9 +89,9 @@ func fieldOf(err error) string {
 	return "unknown: " + err.Error()
 }
 
-// TestOriginalCreates repeats the calls that the original accepted. Apart from createDeviations, the
-// store must accept them and write the same records as the original. After that, no other entry can
-// take any of the values.
+// TestOriginalCreates repeats the calls that the original accepted. Apart from createDeviations,
+// the store must accept them and write the same records as the original. After that, no other entry
+// can take any of the values.
 func TestOriginalCreates(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: originalSchema(t)})
