@@ -204,7 +204,7 @@ func sortMembers(members []member) []member {
 }
 
 // memberTags returns the tags that make a user a member of a group: the stored one and the group's
-// own. Members carry the group's own before they get the stored one and after they lose it.
+// own, which members carry before they get the stored one and after they lose it.
 func memberTags(e userdb.Entry) []string {
 	stored, own := e.Text(admin.GroupTag), tagPrefix+e.UID()
 	if stored == own {
