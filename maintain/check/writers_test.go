@@ -22,7 +22,7 @@ import (
 )
 
 // TestCheckWhileWriting lets writers change everything about their entries, back and forth, while
-// checks run. No intermediate state is damage.
+// checks run. No check may report an intermediate state as damage.
 func TestCheckWhileWriting(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.Clean(t)

@@ -68,8 +68,8 @@ func disable(uid string) verb {
 	}}
 }
 
-// issue returns a verb that issues a token. The token is bound to the address, which is also its
-// value.
+// issue returns a verb that issues a token. The token is bound to the field email, and its value is
+// the address in that field.
 func issue(uid, hash string) verb {
 	return verb{name: "issue " + uid + " " + hash, do: func(ctx context.Context, a *actor) error {
 		for attempt := 1; ; attempt++ {
@@ -119,8 +119,8 @@ func accept(words string) verb {
 	}}
 }
 
-// checkInvitation returns what is wrong after an invitation was accepted, or "". Its record must be
-// gone, unless ~tokens says that the invitation has ended. An entry that has a job was created
+// checkInvitation returns what is wrong after an invitation was accepted, or "". The record of the
+// invitation must be gone, unless ~tokens says that the invitation has ended. An entry that has a job was created
 // without the invitation.
 func checkInvitation(s *simulation) string {
 	if e, record := s.recordOf("user/uid:P"), s.world.at("~/token/{user/uid:P}"); e.Live() && e.Fields["job"] == "" && record != nil && e.Tokens().Allows("h1") == e.Tokens().Any() {
