@@ -60,7 +60,7 @@ const (
 type site struct {
 	t        *testing.T
 	url      string
-	lacks    map[trait]string  // the reason why it lacks each trait
+	lacks    map[trait]string  // the traits that it lacks, with the reasons
 	server   *redistest.Server // nil without ownProcess
 	first    *userdb.DB        // the view that was opened first
 	opened   []*userdb.DB

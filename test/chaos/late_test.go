@@ -57,8 +57,8 @@ const (
 	crowdTimeout = 500 * time.Millisecond // time limit of each call
 )
 
-// crowd runs a crowd for the time hold. It tells the parent about each call that goes on for longer
-// than grace after its context ended.
+// crowd runs a crowd for the time hold. It tells the parent process about each call that goes on
+// for longer than grace after its context ended.
 func (c *client) crowd(ctx context.Context, hold time.Duration) {
 	<-c.opened
 	ctx, cancel := context.WithTimeout(ctx, hold)

@@ -239,8 +239,9 @@ func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]strin
 }
 
 // ListDamage returns the damage in the raw records of ListType, which hashes and texts hold by key.
-// It parses them without the library. It checks that no value has two owners, an owner and a holder, or two holders, that the
-// SRK of each value names its owner or its holder, and that no entry has a retired UID.
+// It parses them without the library. It checks that no value has two owners, an owner and a
+// holder, or two holders, that the SRK of each value names its owner or its holder, and that no
+// entry has a retired UID.
 func ListDamage(hashes map[string]map[string]string, texts map[string]string) (found []string) {
 	owners, holders := map[string]string{}, map[string]string{}
 	checkSRK := func(field, canonical, key string) {

@@ -36,8 +36,8 @@ type FeedLimit struct {
 	Life           time.Duration
 }
 
-// FeedLimits holds the limits of each feed. An embedded store, all of which is in memory, keeps only
-// EmbeddedEntries in each.
+// FeedLimits holds the limits of each feed. An embedded store, all of which is in memory, keeps
+// only EmbeddedEntries in each.
 var FeedLimits = map[string]FeedLimit{
 	FeedChanges:   {4 << 20, 256 << 20, Life},
 	FeedLogins:    {768 << 10, 48 << 20, 7 * 24 * time.Hour},

@@ -20,9 +20,9 @@ local function strip(entry, keep_note, keep_tokens)
   for i = 1, #removed, 2000 do redis.call('HDEL', entry, unpack(removed, i, math.min(i + 1999, #removed))) end
 end
 
--- end_tombstone gives a tombstone its time to live: the given number of seconds or, if it is longer,
--- the time until the last of its values is no longer held. An existing time to live stays if it is
--- at least the latter. If the UID is retired, the tombstone never expires.
+-- end_tombstone gives a tombstone its time to live: the given number of seconds or, if that is
+-- longer, the time until none of its values is held. An existing time to live stays if no value is
+-- held for longer. If the UID is retired, the tombstone never expires.
 local function end_tombstone(entry, seconds)
   local fields, life, rest = redis.call('HGETALL', entry), redis.call('PTTL', entry), 0
   for i = 1, #fields, 2 do
