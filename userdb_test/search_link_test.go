@@ -274,7 +274,7 @@ var linkScenarios = []linkScenario{
 	{"E x, E y", []string{"unlink E", "unlink E y", "signin"}, true},
 }
 
-// exploreLinks runs a scenario in all orders with at most so many preemptions. It returns a
+// exploreLinks runs a scenario in all orders up to the given number of preemptions. It returns a
 // violation, or "", and the number of orders.
 func exploreLinks(t *testing.T, engine string, scenario linkScenario, m *linkMutant, preemptions int) (violation string, executions int) {
 	t.Helper()

@@ -356,7 +356,7 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// exploreScenario runs a scenario in all orders with at most so many preemptions. It returns a
+// exploreScenario runs a scenario in all orders up to the given number of preemptions. It returns a
 // violation, or "", and the number of orders.
 func exploreScenario(
 	t *testing.T, engine, hash string, scenario []string, m *mutant, preemptions int,
