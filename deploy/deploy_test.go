@@ -2,8 +2,8 @@
 
 // Package deploy_test tests the files of deploy: the image is built and answers, the Redis of the
 // compose file gives the service the rights it needs, and nginx lets signed-in visitors through.
-// 'make deploy' installs the programs that the tests need. A test is skipped if its program is
-// missing.
+// Some tests need a program such as buildah. Only 'make deploy', which installs what it can, runs
+// them; they are skipped if their program is missing.
 package deploy_test
 
 import (
@@ -154,7 +154,8 @@ func TestSystemdUnit(t *testing.T) {
 }
 
 // TestProxyFlags checks that the unit and the image start the service so that it trusts only the
-// proxy in front of it, and that nginx uses the ports of the units.
+// proxy in front of it. It also checks that nginx uses the ports of the units, sets the headers
+// that the sites and browsers need, and does not open the console to everybody.
 func TestProxyFlags(t *testing.T) {
 	if !strings.HasSuffix(unitCommand(t), " --listen 127.0.0.1:%i --behind-proxy --proxy 127.0.0.1 --session-cookie __Host-session $USERDB_FLAGS") {
 		t.Errorf("the unit starts %s, without the flags for the proxy", unitCommand(t))
@@ -299,7 +300,8 @@ func makeSecrets(t *testing.T) string {
 	return dir
 }
 
-// TestSecrets runs secrets.sh where it cannot write a whole file, and where a run was interrupted.
+// TestSecrets runs secrets.sh without room for a whole file, after a run that was interrupted, and
+// with a guessable password in userdb.env.
 func TestSecrets(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"secrets.sh", "redis.conf"} {

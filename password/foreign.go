@@ -16,7 +16,7 @@ import (
 )
 
 // A scheme is an algorithm of imported hashes. The package checks the shape and the limits before
-// it passes the text to the library, because the library accepts any cost.
+// it calls decode, because go-crypt, the library that decodes most hashes, accepts any cost.
 type scheme struct {
 	name   string
 	shape  *regexp.Regexp // groups: numbers, and salt and key in base64
@@ -33,7 +33,7 @@ type matcher interface {
 	MatchBytesAdvanced(password []byte) (bool, error)
 }
 
-// library adapts a decoder of the library to the type that a scheme needs.
+// library adapts a decoder of go-crypt to the type that a scheme needs.
 func library(decode func(string) (algorithm.Digest, error)) func(string, numbers) (matcher, error) {
 	return func(stored string, _ numbers) (matcher, error) { return decode(stored) }
 }
@@ -193,7 +193,8 @@ func (s scheme) numbers(m []string) numbers {
 	return n
 }
 
-// unsupported maps prefixes of known but unsupported hashes to the reason.
+// unsupported lists prefixes of hashes that are not supported or malformed, with the reasons. The
+// first prefix that matches counts.
 var unsupported = []struct{ prefix, why string }{
 	{"$2x$", "$2x$ is a faulty bcrypt, which gives different passwords the same hash"},
 	{"$2", "bcrypt, but malformed"},

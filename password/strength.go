@@ -70,7 +70,7 @@ func Strength(password string, own ...string) Report {
 	return r
 }
 
-// standIns maps every character beyond ASCII to a control character that replaces it. The library
+// standIns maps every character beyond ASCII to a control character that replaces it. zxcvbn
 // confuses bytes and code points: it would not see that "ääääääää" repeats one character.
 type standIns map[rune]rune
 

@@ -100,8 +100,9 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	return e, err
 }
 
-// setPassword replaces the hash of a record; c is the caller for the pool. It calls allow with each
-// version of the record that it tries to change, and stops if that returns an error.
+// setPassword replaces the hash of a record. c is the caller of the pool that hashes pw. It calls
+// allow with each version of the record that it tries to change, and stops if allow returns an
+// error.
 func (t *Type) setPassword(
 	ctx context.Context, r store.Record, pw string, c hashpool.Caller, origin string, allow func(current store.Record) error,
 ) (Entry, error) {

@@ -297,9 +297,9 @@ func TestProgramBuildingIgnored(t *testing.T) {
 	})
 }
 
-// TestWriteAfterStoreEmptied removes all records under a program that has only read so far, and
-// that declares more than the stored schema did. The program must be able to make the first write
-// to the empty store.
+// TestWriteAfterStoreEmptied removes all records while a program is open that has only read so far,
+// and that declares more than the stored schema did. The program must be able to make the first
+// write to the empty store.
 func TestWriteAfterStoreEmptied(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")

@@ -60,7 +60,7 @@ const (
 type site struct {
 	t        *testing.T
 	url      string
-	lacks    map[trait]string  // the reason why it lacks each trait
+	lacks    map[trait]string  // the traits that it lacks, with the reasons
 	server   *redistest.Server // nil without ownProcess
 	first    *userdb.DB        // the view that was opened first
 	opened   []*userdb.DB
@@ -89,7 +89,7 @@ func embeddedSite(t *testing.T, url string) *site {
 		manyClients: "the store has a single client, which it creates itself",
 	}
 	if strings.HasPrefix(url, "file:") {
-		lacks[cheapWrites] = "every write rewrites and syncs the whole file"
+		lacks[cheapWrites] = "every write is synced to the file"
 		lacks[interleaves] = "no other change reaches the file during a command"
 	}
 	return newSite(t, url, lacks)

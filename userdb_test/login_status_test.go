@@ -108,7 +108,7 @@ func (g *loginSite) checkLoginStatus(uid string, chosen []obstacle) {
 	s, err := g.users.LoginStatus(ctx, hints.UID(uid))
 	must(g.t, err)
 	for _, o := range chosen {
-		// An unknown hash is stored after the password was removed, so the entry has one again.
+		// The unknown hash is stored last, so the status does not say that there is no password.
 		replaced := o.name == "no password" && slices.Contains(names, "an unknown hash")
 		if want := slices.Contains(names, o.name) && !replaced; o.isShown(s) != want {
 			g.t.Errorf("%q: LoginStatus shows %s: %v, want %v, in %+v", names, o.name, !want, want, s)

@@ -48,8 +48,8 @@ func (g *loginSite) wantVoid(why, purpose, secret string) {
 	}
 }
 
-// TestTokens checks that a token is valid once, only for its purpose and entry, and returns its
-// value.
+// TestTokens checks that a token is valid once and only for its purpose, and that Redeem returns
+// the token's value.
 func TestTokens(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for _, tk := range []userdb.Token{
@@ -197,8 +197,8 @@ func TestVoidTokens(t *testing.T) {
 	}
 }
 
-// TestTokenOfLostValue removes an address from an entry as a repair or another program does. A
-// token that was sent to the address must be void until the entry has the address again.
+// TestTokenOfLostValue replaces an entry's address in Redis, as another program may. A token that
+// was sent to the old address must be void until the entry has that address again.
 func TestTokenOfLostValue(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "reset", Field: "email"})

@@ -22,7 +22,7 @@ func allocated(call func()) int64 {
 }
 
 // TestLongTexts gives each method texts longer than any identifier. A text whose canonical form
-// takes much work must not allocate more than a plain one.
+// takes much work must not allocate much more than a plain one.
 func TestLongTexts(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: orderedNames()})
 	must(t, err)

@@ -275,8 +275,8 @@ func TestLostReplyAndOtherWrites(t *testing.T) {
 }
 
 // TestLostOnTheWire closes the connection before the request of one of lossyMethods, or the reply
-// to it, gets through. The request must be sent again, unless the method is one that is never sent
-// again. Then the outcome must be unknown.
+// to it, gets through. The request must be sent again. If the method is one that is never sent
+// again, the outcome must be unknown instead.
 func TestLostOnTheWire(t *testing.T) {
 	s, proxy := startProxied(t)
 	for _, method := range lossyMethods {

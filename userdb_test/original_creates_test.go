@@ -89,8 +89,8 @@ func fieldOf(err error) string {
 	return "unknown: " + err.Error()
 }
 
-// TestOriginalCreates repeats the calls of the original. Apart from createDeviations, the store
-// must accept the same calls as the original and write the same records. After that, no other entry
+// TestOriginalCreates repeats the calls that the original accepted. Apart from createDeviations,
+// the store must accept them and write the same records as the original. After that, no other entry
 // can take any of the values.
 func TestOriginalCreates(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

@@ -87,7 +87,7 @@ func newLinkStore(t *testing.T, engine string, scenario linkScenario) (*linkStor
 
 func (d *linkExecution) uid(entry string) string { return fmt.Sprint(entry, d.number) }
 
-// identity returns the identity for x or y. They differ in every execution.
+// identity returns the identity that x or y stands for. No two executions have the same identities.
 func (d *linkExecution) identity(name string) string {
 	return fmt.Sprintf("%s%063x", map[string]string{"y": "1"}[name], d.number)
 }
@@ -235,7 +235,8 @@ func (d *linkExecution) report(format string, args ...any) {
 }
 
 // verify returns the problem after an execution, or "" if there is none. A session that an identity
-// began is valid only while the entry has the identity, and an entry keeps a way to sign in.
+// began is valid only while the entry has the identity. If links are the only ways to sign in, E
+// keeps one.
 func (s *linkStore) verify() string {
 	d := s.current
 	last := d.history[len(d.history)-1]
@@ -273,8 +274,8 @@ var linkScenarios = []linkScenario{
 	{"E x, E y", []string{"unlink E", "unlink E y", "signin"}, true},
 }
 
-// exploreLinks runs a scenario in all orders. It returns a violation, or "", and the number of
-// orders.
+// exploreLinks runs a scenario in all orders up to the given number of preemptions. It returns a
+// violation, or "", and the number of orders.
 func exploreLinks(t *testing.T, engine string, scenario linkScenario, m *linkMutant, preemptions int) (violation string, executions int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -293,7 +294,7 @@ func exploreLinks(t *testing.T, engine string, scenario linkScenario, m *linkMut
 }
 
 // TestLinkInterleavings runs sign-ins with an identity, and the calls that link it, remove the
-// link, and delete the entry, in all orders of their commands. It allows as many preemptions as
+// link, and delete the entry, in all orders of their commands up to the number of preemptions of
 // TestLoginInterleavings. No order may give a session to an identity that is not linked, or a link
 // to an entry whose owner did not ask for it in a valid session.
 func TestLinkInterleavings(t *testing.T) {

@@ -241,8 +241,8 @@ func (d *loginExecution) verifyLogin(op completedOperation, during []entryState)
 	}
 }
 
-// verifySession checks that a session is valid at the end unless all sessions have ended since its
-// login, and that it could be started unless they had.
+// verifySession checks that a session is valid at the end if and only if nothing has ended all
+// sessions since its login, and that it could be started in that case.
 func (d *loginExecution) verifySession(op completedOperation) {
 	if op.entry.UID() == "" {
 		return // the login failed: other scenarios check that
@@ -356,8 +356,8 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// exploreScenario runs a scenario in all orders. It returns a violation, or "", and the number of
-// orders.
+// exploreScenario runs a scenario in all orders up to the given number of preemptions. It returns a
+// violation, or "", and the number of orders.
 func exploreScenario(
 	t *testing.T, engine, hash string, scenario []string, m *mutant, preemptions int,
 ) (violation string, executions int) {
@@ -376,10 +376,11 @@ func exploreScenario(
 	return violation, executions
 }
 
-// TestLoginInterleavings runs logins together with other calls, in all orders of their commands,
-// with a hash that a login replaces and with one that it keeps. It allows one preemption if there
-// are two actors, and none if there are three; 'make test-all' allows one more, and 'make search'
-// two. A login must not succeed if the entry can no longer log in after the login's last command.
+// TestLoginInterleavings runs logins together with other calls, in all orders of their commands up
+// to a number of preemptions, with a hash that a login replaces and with one that it keeps. That
+// number is one if there are two actors, and zero if there are three; 'make test-all' adds one to
+// it, and 'make search' two. A login must not succeed if the entry can no longer log in after the
+// login's last command.
 func TestLoginInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {

@@ -38,7 +38,8 @@ func (e *Error) Error() string {
 // Is reports whether target is ErrRule.
 func (e *Error) Is(target error) bool { return target == ErrRule }
 
-// quoteIfUnclear returns name, shortened and quoted if it does not fit on one line.
+// quoteIfUnclear returns name, shortened to about maxShown bytes, and quoted if some characters
+// cannot be printed.
 func quoteIfUnclear(name string) string {
 	if len(name) > maxShown {
 		name = strings.ToValidUTF8(name[:maxShown], "") + "…"

@@ -145,8 +145,8 @@ func (f *Flows) gone(err error) http.Handler {
 
 // Register adds the pages to mux, and sets fields of f that are not set. Call it before Page,
 // Require and RequireTag, and wrap mux in Protect. It panics if the schema does not say that
-// Address is an identifier that holds mail addresses: mails would go to whatever visitors type, and
-// nobody would have to verify it.
+// Address is an identifier that holds mail addresses: otherwise mails would go to whatever visitors
+// type, and nobody would have to verify it.
 func (f *Flows) Register(mux *http.ServeMux) {
 	f.setDefaults()
 	if field := f.Users.Schema().Fields[f.Address]; !field.Role.Has(schema.RoleSecondary) || !field.HasAddresses() {
@@ -408,7 +408,7 @@ func (f *Flows) enter(w http.ResponseWriter, r *http.Request, e userdb.Entry, er
 }
 
 // afterFirstStep returns the path that follows the first step of a sign-in, a password or a link.
-// Every flow that starts a session ends here. If the account has a second factor, the path is that
+// Every flow that takes such a step ends here. If the account has a second factor, the path is that
 // of the page that asks for a code, which then leads to the path to.
 func (f *Flows) afterFirstStep(to string, err error) (string, error) {
 	if errors.Is(err, userdb.ErrNotVerified) && f.Paths.Verify != "" { // from ChangePassword

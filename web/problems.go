@@ -16,8 +16,8 @@ type Problem struct {
 	Field string      // the facet, or "password", "code" or "passkey", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
 	// "login", "factor", "verify", "unproven", "wait", "busy", "conflict", "gone", "denied",
-	// "unknown", "unavailable", and "date", "number" and "boolean" for a value that the field's
-	// codec refuses.
+	// "unknown" and "unavailable". It is "required" for a missing password, and "date", "number" or
+	// "boolean" for a value that the field's codec refuses.
 	Rule string
 	// Params holds values for the text: "reason", in English; "min" for the rule "min", how many
 	// characters a password needs; and "seconds" for the rules "wait" and "busy".

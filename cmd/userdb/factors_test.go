@@ -46,7 +46,7 @@ func addApp(t *testing.T, typ *userdb.Type, name string) []string {
 }
 
 // TestLoginWithCode checks that an entry with a second factor can sign in at a terminal and in a
-// script, but not without a code.
+// script, but not without a code. It also checks the errors for unusable files of keys.
 func TestLoginWithCode(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		codes := enrolAlice(t)

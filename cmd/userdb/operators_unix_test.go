@@ -176,8 +176,9 @@ func TestWarnsWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestOperatorCommands checks that the case of operators' names does not matter, and that exit
-// codes are the same as for accounts.
+// TestOperatorCommands checks that the case and the width of letters in operators' names do not
+// matter, that exit codes are the same as for accounts, and that 'userdb check --repair' restores
+// the lost record of a name.
 func TestOperatorCommands(t *testing.T) {
 	server := redistest.Start(t)
 	store := server.URL()

@@ -115,9 +115,9 @@ func SetPassword(current store.Record, at time.Time, hash string, facets, own ma
 	EndSessions(own)
 }
 
-// hideHash returns facets and own with the password hash of an entry where it belongs after the
-// change: in a field of the store's own if the entry then has a second factor, and in the facet if
-// it does not. It does not modify its arguments.
+// hideHash moves the password hash of an entry to its place after the change: a field of the
+// store's own if the entry then has a second factor, or else the facet. It does not modify its
+// arguments, but returns changed copies of them if the hash has to move.
 func hideHash(old store.Record, facets, own map[string]string) (map[string]string, map[string]string) {
 	mark, changes := own[factor.FieldMark]
 	if !changes {
@@ -164,8 +164,8 @@ func Enable(current store.Record, own map[string]string) {
 	}
 }
 
-// Verify adds to own the mark of a verified facet. It means that the owner reads messages sent to
-// the value. The mark belongs in the change that sets or unsets the facet.
+// Verify adds to own the mark of a verified facet, which means that the owner reads messages sent
+// to the value. The mark belongs in the change that sets or unsets the facet.
 func Verify(field, wire string, own map[string]string) {
 	own[store.FieldVerified(field)] = store.Verified(wire)
 }

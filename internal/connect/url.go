@@ -112,7 +112,8 @@ func Warnings(text string) []string {
 // safeErrors matches go-redis' errors about a URL that quote no part of it.
 var safeErrors = regexp.MustCompile(`^redis: (invalid [a-z_]+ (?:number|duration|boolean)|empty unix socket path|invalid database number)`)
 
-// redact returns go-redis' error about a URL without the part that quotes it.
+// redact returns the part of go-redis' error about a URL that quotes nothing of the URL, or a
+// general error if it may quote some of it.
 func redact(err error) error {
 	if words := safeErrors.FindStringSubmatch(err.Error()); words != nil {
 		return badURL("%s", words[1])

@@ -29,8 +29,8 @@ const (
 )
 
 // A journal holds changes. Each begins with its op (1 byte) and the number of its arguments (4
-// bytes, little-endian). The arguments follow, each after its length as a uvarint. Numbers in
-// arguments are big-endian.
+// bytes, little-endian). The arguments follow, each after its length as a uvarint. Numbers of 8
+// bytes in arguments are big-endian.
 type journal struct {
 	buf  []byte
 	last struct { // the change that the next one may extend
@@ -154,7 +154,7 @@ func (d *data) applyOne(op byte, key string, args []string) bool {
 	return o != nil && len(args) == 1 && d.applyWhole(op, key, args[0])
 }
 
-// applyWhole makes a change of a whole record that exists.
+// applyWhole makes a change that has one further argument and needs an existing record.
 func (d *data) applyWhole(op byte, key, arg string) bool {
 	o, _ := d.keys.Get(key)
 	switch op {

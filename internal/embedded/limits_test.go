@@ -44,7 +44,7 @@ func TestLimitsAsRedis(t *testing.T) {
 }
 
 // TestSocketPackets sends what our own clients never send: COMPACT together with other commands,
-// and a command that names a call of the serving process.
+// and a command whose name refers to a call inside the serving process.
 func TestSocketPackets(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "f"))
 	do(t, s.Client(), "SET k v")
@@ -79,7 +79,7 @@ func TestSocketPackets(t *testing.T) {
 	if got := lines(16); got[0] != "+PONG" || got[1] != "*3" || got[8] != "+PONG" || got[9] != "*3" {
 		t.Errorf("got %q, want all four answered in turn", got)
 	}
-	// A client of the socket cannot name calls of this process.
+	// A client of the socket cannot refer to a call inside this process.
 	call := &call{}
 	s.engine.calls.Store("x", call)
 	name := tagMark + "x\x00SET"

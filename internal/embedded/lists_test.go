@@ -129,7 +129,7 @@ func (l *listRun) client(ctx context.Context) {
 	}
 }
 
-// ask asks a question. It returns an error if the store was not available.
+// ask asks a question. It returns an error if the client should connect again.
 func (l *listRun) ask(ctx context.Context, db *userdb.DB, rnd *rand.Rand) error {
 	members, err := db.Type(testdb.ListType)
 	if err != nil {

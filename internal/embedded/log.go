@@ -267,8 +267,8 @@ func damageAt(offset int64, err error) error {
 	return &DamageError{Offset: offset, Reason: err.Error()}
 }
 
-// settle makes durable what a killed process wrote after the newest slot. It writes that again,
-// because a failed sync may leave data in memory that no later sync writes to the disk.
+// settle makes durable what a killed process wrote after the newest slot. It writes the same bytes
+// again, because a failed sync may leave data in memory that no later sync writes to the disk.
 func (l *logFile) settle() error {
 	if !l.unsynced {
 		return nil

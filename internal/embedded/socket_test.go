@@ -77,7 +77,8 @@ func TestServed(t *testing.T) {
 	again.Close()
 }
 
-// TestStaleSocket checks that the socket of a killed process does not keep others out.
+// TestStaleSocket checks that a store can be opened and served even if a killed process left its
+// socket behind.
 func TestStaleSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	s, err := Open(t.Context(), path)

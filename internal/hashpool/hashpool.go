@@ -289,8 +289,8 @@ func (l *lane) remove(w *waiter) {
 // initialProcs returns GOMAXPROCS as it was before the first pool.
 var initialProcs = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
-// addProcessor raises GOMAXPROCS to one more than the number of workers, unless the environment
-// sets GOMAXPROCS.
+// addProcessor raises GOMAXPROCS to one more than the number of workers if it is not higher. It
+// does nothing if the environment sets GOMAXPROCS or if there are more workers than processors.
 func addProcessor(workers int) {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) <= workers && workers <= runtime.NumCPU() {
 		runtime.GOMAXPROCS(workers + 1)

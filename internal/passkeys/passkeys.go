@@ -1,6 +1,6 @@
 // Package passkeys defines the values that package passkey and package userdb exchange. It is
-// internal, so that only package passkey can pass an answer to package userdb, and package userdb,
-// not its caller, has the answer verified with the stored key.
+// internal, so that only package passkey can pass an answer to package userdb. Package userdb, not
+// its caller, has the answer verified with the stored key.
 package passkeys
 
 import (
@@ -19,7 +19,7 @@ type Credential struct {
 	Name    string // given by its owner
 	Counter uint32
 	For     string // what the challenge was made for: a Binding to a session
-	Stored  []byte // what later answers are verified by; it is stored encrypted
+	Stored  []byte // what later answers are verified with; it is stored encrypted
 }
 
 // MaxName limits the name of a factor, in bytes.

@@ -62,8 +62,8 @@ func TestClockWarnings(t *testing.T) {
 	}
 }
 
-// TestServerWarnings checks that warnings single out what breaks the promise, and that a server
-// with Redis's default settings causes none.
+// TestServerWarnings checks the warnings about a server, which of them break the promise that one
+// identifier means one entry, and what the server may lose in a crash.
 func TestServerWarnings(t *testing.T) {
 	for _, test := range []struct {
 		server store.Server

@@ -260,8 +260,8 @@ func Reconfigure[D DB](db D, edit func(*Config)) (D, error) {
 // secretBytes is the length of a namespace's secret.
 const secretBytes = 32
 
-// Secret returns the secret of the view's namespace, which is stored at ~/secret. If there is none,
-// it stores last, the result of an earlier call, or a new one if last is "".
+// Secret returns the secret of the view's namespace, which is stored at ~/secret. If none is
+// stored, it stores last, the result of an earlier call. If last is also "", it stores a new one.
 func (v *View) Secret(ctx context.Context, last string) (string, error) {
 	key, err := recordkey.Own("secret")
 	if err != nil {

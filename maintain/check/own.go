@@ -186,9 +186,9 @@ func unreadableReason(name string, h store.Raw) string {
 }
 
 // restateStep returns a step that replaces a broken stored schema with the view's schema. It does
-// so if the remaining fingerprint is that of the view's schema, or if Options.Restate is set and
-// all records fit. Otherwise nothing shows that the view's schema is the right one, and it returns
-// nil.
+// so if the remaining fingerprint is that of the view's schema and no change was under way, or if
+// Options.Restate is set; a repair then also requires that all records fit. Otherwise nothing shows
+// that the view's schema is the right one, and it returns nil.
 func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) (store.RepairStep, error) {
 	if t == nil {
 		return nil, nil

@@ -19,8 +19,8 @@ type owner struct {
 	t     *change.Type
 	key   recordkey.Key // zero if there is nothing to read
 	field string        // the field that usually suffices to judge the owner
-	// fits reports whether the facet, which a live owner may not have, is as it should be. If nil,
-	// the whole entry is read at once.
+	// fits reports whether the facet is as it should be. has is false if a live owner lacks the
+	// facet. If fits is nil, the whole entry is read at once.
 	fits func(facet string, has bool) bool
 	// further, if not nil, reports whether a further value of the entry fits. It needs the whole
 	// entry.

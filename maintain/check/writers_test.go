@@ -22,7 +22,7 @@ import (
 )
 
 // TestCheckWhileWriting lets writers change everything about their entries, back and forth, while
-// checks run. No intermediate state is damage.
+// checks run. No check may report an intermediate state as damage.
 func TestCheckWhileWriting(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.Clean(t)
@@ -177,7 +177,7 @@ func (e *settlingEngine) Settle(ctx context.Context, n int) (bool, error) {
 
 // TestHealthyClusterBesideWriters interleaves the commands of checks with those of writers of a
 // cluster. In some runs the checks are faster, in others the writers. A check must report nothing,
-// even in the middle of a change.
+// even in the middle of a change, except the damage that the test does at the end.
 func TestHealthyClusterBesideWriters(t *testing.T) {
 	server := redistest.Shared(t)
 	writers := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.DefaultSchema()))

@@ -64,7 +64,8 @@ func (d *dumper) writeLong(key string, r store.Raw) {
 	}
 }
 
-// heading describes a record: its Redis type, its size, and when it expires.
+// heading describes a record: its Redis type and, if there are any, the number of its elements, the
+// time until it expires, and what is wrong with it. It does not count the fields of a hash.
 func heading(r store.Raw) string {
 	text := records.Printable(r.Type)
 	switch r.Type {

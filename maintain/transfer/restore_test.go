@@ -42,7 +42,7 @@ func (s *site) hasSession(t *testing.T, secret string) bool {
 
 // TestImportKeepsNewerPasswords imports a table again and again, while its accounts are in use. It
 // checks that a password set here stays, that an unchanged account keeps its sessions, and that a
-// password changed at the product is imported.
+// password that was changed at the source is imported.
 func TestImportKeepsNewerPasswords(t *testing.T) {
 	const old, fresh = "Sommerhaus-2024", "Winterhaus-2025"
 	delta := sample(t, "field/delta.csv")

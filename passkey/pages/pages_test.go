@@ -392,7 +392,7 @@ func TestSeveralPages(t *testing.T) {
 }
 
 // TestPolicy checks that only pages with forms for passkeys may run a script, and that challenges
-// are not stored by caches.
+// are not stored by caches. It also requests the script, and challenges that nobody may get.
 func TestPolicy(t *testing.T) {
 	s := newSite(t, nil)
 	b := s.browser()

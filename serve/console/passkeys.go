@@ -212,7 +212,7 @@ func (c *Console) unpackForm(w http.ResponseWriter, r *http.Request, setsPasswor
 	if c.passkeys == nil || !r.PostForm.Has(packedName) {
 		return nil
 	}
-	// If it is damaged, some of it is missing.
+	// If the text is damaged, some inputs of the form are missing.
 	form, _ := url.ParseQuery(r.PostForm.Get(packedName))
 	if setsPassword {
 		form["password"] = r.PostForm["password"]

@@ -170,7 +170,7 @@ type verification struct {
 	Code        bool   // also ask for a code
 	App         bool   // the code may be that of an app
 	Passkey     bool   // a passkey is enough
-	Packed      string // the inputs, as one for the form of the passkey
+	Packed      string // the inputs, encoded as one, for the form of the passkey
 }
 
 // requirePassword returns the handler of a route. If the route needs the password and the operator
@@ -209,7 +209,7 @@ func (c *Console) requirePassword(rt route) http.HandlerFunc {
 }
 
 // verifyAgain checks the passkey or, if it is nil, the password with which an operator confirms a
-// request. It records a wrong password. Use the returned request from then on.
+// request. It records a wrong password or code. Use the returned request from then on.
 func (c *Console) verifyAgain(w http.ResponseWriter, r *http.Request, passkey *givenPasskey) (*http.Request, []web.Problem, error) {
 	if passkey != nil {
 		return c.verifyPasskey(w, r, passkey)

@@ -234,8 +234,8 @@ func countFamiliar(s userdb.LoginStatus) (n int) {
 	return n
 }
 
-// maxGuesses limits how many of the latest sign-ins a page reads, for their tab and to find the
-// origins of guesses.
+// maxGuesses limits how many of the latest sign-ins a page reads, for the tab that lists them and
+// to find the origins of guesses.
 const maxGuesses = 1000
 
 // guessOrigins returns the origins from which somebody has tried passwords of an account since its

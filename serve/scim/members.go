@@ -204,7 +204,7 @@ func sortMembers(members []member) []member {
 }
 
 // memberTags returns the tags that make a user a member of a group: the stored one and the group's
-// own. Members carry the group's own before they get the stored one and after they lose it.
+// own, which members carry before they get the stored one and after they lose it.
 func memberTags(e userdb.Entry) []string {
 	stored, own := e.Text(admin.GroupTag), tagPrefix+e.UID()
 	if stored == own {
@@ -227,8 +227,8 @@ func (c *call) isMember(uid string, e userdb.Entry) (bool, error) {
 	return false, nil
 }
 
-// bulkMembers is the number of members above which applyMembers first reads who already carries the
-// tag.
+// bulkMembers is the number of new members above which applyMembers first reads who already carries
+// the tag, as it always does when it replaces all members.
 const bulkMembers = 100
 
 // applyMembers adds a tag to the new members of a group. From former members, it removes the tag

@@ -57,8 +57,8 @@ const (
 	crowdTimeout = 500 * time.Millisecond // time limit of each call
 )
 
-// crowd runs a crowd for the time hold. It tells the parent about each call that goes on for longer
-// than grace after its context ended.
+// crowd runs a crowd for the time hold. It tells the parent process about each call that goes on
+// for longer than grace after its context ended.
 func (c *client) crowd(ctx context.Context, hold time.Duration) {
 	<-c.opened
 	ctx, cancel := context.WithTimeout(ctx, hold)
@@ -84,8 +84,8 @@ func (c *client) changeInCrowd(ctx context.Context, uid string, n int) {
 		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // the account may exist
 		return
 	}
-	// These changes touch only the entry. So most of them need the master that does not answer only
-	// for its part of the feed.
+	// These changes touch only the entry. So most of them need the silent master only for its part
+	// of the feed.
 	change := c.users.Enable
 	if n%2 == 1 {
 		change = c.users.Disable

@@ -27,7 +27,7 @@ func TestSignIn(t *testing.T) {
 		ada := s.createLinked("ada", p, "ada at op")
 		s.create("bob")
 
-		// An identity that is linked signs in, in any browser, and asks nothing about addresses.
+		// A linked identity signs in, in any browser, whatever address the provider reports.
 		c := s.browser()
 		if status, to, body := s.through(c, p, "ada at op", "bob@example.com", "return", "/account?x=1"); status != http.StatusSeeOther || to != "/account?x=1" {
 			t.Errorf("a linked identity: got %d %s, want 303 to /account?x=1\n%s", status, to, body)
@@ -93,8 +93,8 @@ func TestSignIn(t *testing.T) {
 	})
 }
 
-// TestSecondFactor checks that a provider takes only the first step of a sign-in, whatever acr and
-// amr say.
+// TestSecondFactor checks that a provider replaces only the first step of a sign-in, whatever the
+// claims acr and amr say.
 func TestSecondFactor(t *testing.T) {
 	p := newOP(t)
 	p.token = func(claims, _ jsonMap) { claims["acr"], claims["amr"] = "aal3", []string{"mfa", "hwk"} }
@@ -187,8 +187,8 @@ func TestSameWords(t *testing.T) {
 	}
 }
 
-// TestNewAccounts checks whose addresses create accounts, and that an account that lacks a required
-// facet is created only with the link in a mail.
+// TestNewAccounts checks which visitors get an account at once, and which get an invitation by mail
+// instead.
 func TestNewAccounts(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) {
@@ -256,8 +256,8 @@ func TestNewAccounts(t *testing.T) {
 	}
 }
 
-// TestUserInfo checks that an address that the provider gives only at its UserInfo endpoint counts,
-// unless that answer is about somebody else.
+// TestUserInfo checks that an address that only the provider's UserInfo endpoint gives is used,
+// unless the endpoint answers for another subject.
 func TestUserInfo(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)

@@ -18,8 +18,8 @@ import (
 
 // In chaos runs, clients change lists of identifiers: they add values, drop them, put them first,
 // exchange them, and delete entries. Values that an entry gives up are held until somebody releases
-// them, and the UIDs of deleted entries are retired. ListViolations judges the answers, and
-// ListDamage the raw records.
+// them, and the UIDs of deleted entries are retired. ListViolations judges the answers,
+// ListDamage the raw records, and ListFacts whether they agree.
 
 // ListType is the type of the entries with lists.
 const ListType = "member"
@@ -238,9 +238,10 @@ func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]strin
 	return found
 }
 
-// ListDamage returns the damage in the raw records of ListType, by key. It parses them without the
-// library. It checks that no value has two owners, an owner and a holder, or two holders, that the
-// SRK of each value names its owner or its holder, and that no entry has a retired UID.
+// ListDamage returns the damage in the raw records of ListType, which hashes and texts hold by key.
+// It parses them without the library. It checks that no value has two owners, an owner and a
+// holder, or two holders, that the SRK of each value names its owner or its holder, and that no
+// entry has a retired UID.
 func ListDamage(hashes map[string]map[string]string, texts map[string]string) (found []string) {
 	owners, holders := map[string]string{}, map[string]string{}
 	checkSRK := func(field, canonical, key string) {

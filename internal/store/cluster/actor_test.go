@@ -167,8 +167,8 @@ func (t *thread) child() *thread { return &thread{t, t.digest} }
 // pause waits for its turn instead of sleeping.
 func (a *actor) pause(context.Context, time.Duration) error { return a.ask(&request{text: "pause"}) }
 
-// countPause counts a pause when it ends, and returns an error if the actor's time is over.
-// It does not count pauses when they begin, because the order in which they begin is random.
+// countPause counts a pause when it ends, and returns an error if the actor's time is over. It does
+// not count pauses when they begin, because the order in which they begin is random.
 func (a *actor) countPause(r *request) error {
 	if r.text != "pause" {
 		return nil

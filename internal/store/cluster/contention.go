@@ -52,8 +52,8 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 }
 
 // check returns the reason why a change cannot be made to the entry, or nil. A create requires that
-// the entry is not live. Any other change requires that the entry still has the expected rev; the
-// fence may differ.
+// the entry is not live and that its UID is not retired. Any other change requires that the entry
+// still has the expected rev and, unless the change is a repair, is live. The fence may differ.
 func (h head) check(c store.Change) error {
 	switch {
 	case c.Create && h.live:

@@ -26,9 +26,9 @@ func parsed(t *testing.T, key string) recordkey.Key {
 	return k
 }
 
-// TestRank aligns a place in an ordered index, with and without Vacate, for an entry that has the
-// value, another one or none, or that is not live. The place is for an entry with that value, or
-// for one without a value.
+// TestRank aligns a place in an ordered index, with and without Vacate. The place is for an entry
+// with the value n, or for one without a value. The entry has this value, another one or none, or
+// is not live.
 func TestRank(t *testing.T) {
 	index, err := recordkey.Own("order", "user", "name")
 	if err != nil {

@@ -68,8 +68,8 @@ func disable(uid string) verb {
 	}}
 }
 
-// issue returns a verb that issues a token. The token is bound to the address, which is also its
-// value.
+// issue returns a verb that issues a token. The token is bound to the field email, and its value is
+// the address in that field.
 func issue(uid, hash string) verb {
 	return verb{name: "issue " + uid + " " + hash, do: func(ctx context.Context, a *actor) error {
 		for attempt := 1; ; attempt++ {
@@ -119,9 +119,9 @@ func accept(words string) verb {
 	}}
 }
 
-// checkInvitation returns what is wrong after an invitation was accepted, or "". Its record must be
-// gone, unless ~tokens says that the invitation has ended. An entry that has a job was created
-// without the invitation.
+// checkInvitation returns what is wrong after an invitation was accepted, or "". The record of the
+// invitation must be gone, unless ~tokens says that the invitation has ended. An entry that has a
+// job was created without the invitation.
 func checkInvitation(s *simulation) string {
 	if e, record := s.recordOf("user/uid:P"), s.world.at("~/token/{user/uid:P}"); e.Live() && e.Fields["job"] == "" && record != nil && e.Tokens().Allows("h1") == e.Tokens().Any() {
 		return "tokens: the invitation is left"
@@ -208,8 +208,8 @@ func tokenScenarios() []scenario {
 	return all
 }
 
-// tokenMutants lack safeguards for tokens, most of them while the slot of their entry is being
-// migrated.
+// tokenMutants are programs that lack a safeguard for tokens. Most of these safeguards matter only
+// while the slot of the entry is being migrated.
 var tokenMutants = []mutant{
 	{name: "a delete leaves an invitation", finds: "3 verbs", in: []string{"tokens: create, delete"}, rewrite: replace(
 		"write_tokens(members, tokens) -- without tokens", "if may_have_tokens(mark) then write_tokens(members, tokens) end -- without tokens")},

@@ -42,7 +42,7 @@
 -- Reply: {name, member} of the ticket; {} if there is no such ticket
 --        for "try" {name, member, time, "" | "last", value of each factor}: last if no further
 --        wrong attempt will be allowed; or {name, member, time, "refused", how long to wait in
---        milliseconds} if this one is not
+--        milliseconds} if this attempt is not allowed
 --        for "spend" {name}, or {name, "used"} if the factor does not accept the number
 local record, verb, name, bond, attempt = KEYS[1], ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local now = tonumber(ARGV[2])

@@ -36,7 +36,7 @@ type FeedLimit struct {
 	Life           time.Duration
 }
 
-// FeedLimits holds the limits of each feed. An embedded store, which is saved as a whole, keeps
+// FeedLimits holds the limits of each feed. An embedded store, all of which is in memory, keeps
 // only EmbeddedEntries in each.
 var FeedLimits = map[string]FeedLimit{
 	FeedChanges:   {4 << 20, 256 << 20, Life},
@@ -114,7 +114,7 @@ type Feed struct {
 type FeedLine struct {
 	Part int
 	ID   string // MILLISECONDS-NUMBER:LINE
-	Text string // PRK LINE
+	Text string // the PRK of the entry, a space and the event; see Parse
 }
 
 // A FeedPage holds the lines that a Feed asked for, in the requested order within each part.

@@ -124,8 +124,8 @@ func TestCreateBatchCanceled(t *testing.T) {
 	})
 }
 
-// TestCreateBatchCollision sends two creates of one entry at once. A shared script must make one of
-// them, and leave the other to a script of its own.
+// TestCreateBatchCollision sends two creates of one entry at once. A shared script must make the
+// entry once, and the other caller must learn that its create was not made.
 func TestCreateBatchCollision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeServer()

@@ -43,7 +43,7 @@ func (l *replyLoser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A fixture holds a type of entries in an empty store, and an engine that loses nothing.
+// A fixture holds a type of entries in an empty store, and an engine that loses no replies.
 type fixture struct {
 	t      *testing.T
 	users  *change.Type

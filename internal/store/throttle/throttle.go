@@ -10,8 +10,8 @@
 // An account's counters, and those of an identifier that no entry has, hold
 //
 //	sn su sa   the failures of strangers, the end of their window, the time of the next attempt
-//	o:DIGEST   when that origin last logged in
-//	n:DIGEST   the failures of that origin on its own budget
+//	o:DIGEST   when the origin with this digest last logged in
+//	n:DIGEST   the failures of this origin on its own budget
 //	fu         the end of the window of those failures
 //
 // and those of an origin hold sn, su and sa. Both also hold, in field k, the calls of the last
@@ -21,8 +21,8 @@
 // Other counters are texts, "N UNTIL": the number of uses in the current period, and the time at
 // which it ends.
 //
-//	~/visits/TYPE/KIND/DIGEST      the requests of one kind, by an origin or for an address;
-//	                               KIND use: those that the application limits
+//	~/visits/TYPE/KIND/DIGEST      the requests of one kind, by an origin or for an address; if
+//	                               KIND is use, the uses that the application limits
 package throttle
 
 import (
@@ -209,7 +209,7 @@ func (c Call) damage(reply []int64) error {
 }
 
 // Admission parses the reply to a call with a verb other than [Look]. The error is a DamagedError,
-// ErrMaybeCounted, or says that throttle.lua never returns such a reply.
+// ErrMaybeCounted, or the error for a reply that throttle.lua never returns.
 func (c Call) Admission(reply []int64) (Admission, error) {
 	switch err := c.damage(reply); {
 	case err != nil:
@@ -225,8 +225,8 @@ func (c Call) Admission(reply []int64) (Admission, error) {
 // stateHeader is the number of items in a reply to Look that precede those of familiar origins.
 const stateHeader = 5
 
-// State parses the reply to a call with [Look]. The error is a DamagedError, or says that
-// throttle.lua never returns such a reply.
+// State parses the reply to a call with [Look]. The error is a DamagedError, or the error for a
+// reply that throttle.lua never returns.
 func (c Call) State(reply []int64) (State, error) {
 	switch err := c.damage(reply); {
 	case err != nil:

@@ -72,7 +72,7 @@ type Prover struct {
 	// characters for which Allowed returns true.
 	Every   []Expr
 	Allowed func(rune) bool
-	// Work limits the work for all questions together. It is at most MaxWork.
+	// Work limits the work for all questions together. Set it to MaxWork or less.
 	Work int
 	// Questions is the number of questions to come.
 	Questions int

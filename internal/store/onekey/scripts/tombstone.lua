@@ -21,8 +21,8 @@ local function strip(entry, keep_note, keep_tokens)
 end
 
 -- end_tombstone gives a tombstone its time to live: the given number of seconds or, if that is
--- longer, until its last held value ends. An existing time to live stays if it lasts until that
--- end. If the UID is retired, the tombstone never expires.
+-- longer, the time until none of its values is held. An existing time to live stays if no value is
+-- held for longer. If the UID is retired, the tombstone never expires.
 local function end_tombstone(entry, seconds)
   local fields, life, rest = redis.call('HGETALL', entry), redis.call('PTTL', entry), 0
   for i = 1, #fields, 2 do

@@ -1,6 +1,6 @@
 -- create makes an entry with few commands if none of its records exists yet, which is the usual
--- case (I1, I2, I7). It leaves all other cases to change.lua, which recognizes the rev if this
--- script made the entry.
+-- case (I1, I2, I7). It leaves all other cases to change.lua, which recognizes the rev if an
+-- earlier run of this script made the entry.
 --
 -- KEYS[1]  the entry
 -- KEYS[2]  ~/schema/TYPE
