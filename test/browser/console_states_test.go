@@ -15,7 +15,7 @@ import (
 func TestConsoleStates(t *testing.T) {
 	schema := filepath.Join(t.TempDir(), "schema.json")
 	text := `{"types": {"user": {"primary": "uid", "retire": true, "fields": {
-		"email": {"role": ["secondary", "ordered"], "kind": "email", "hold": "90d"}, "name": {"role": ["secondary", "ordered"], "kind": "nickname"},
+		"email": {"role": ["secondary", "ordered"], "kind": "email"}, "name": {"role": ["secondary", "ordered"], "kind": "nickname", "hold": "90d"},
 		"job": {"role": "indexed"}, "bio": {}, "added": {"role": "ordered", "codec": "date"}}, "tertiary": {"tags": {"kind": "set", "indexed": true}}}}}`
 	if err := os.WriteFile(schema, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -68,18 +68,18 @@ func (d *console) confirmBulk() {
 	d.onPage("Nothing was done", "Select accounts in the list")
 }
 
-// releaseDeleted deletes an account, and then lets others have its address and its UID.
+// releaseDeleted deletes an account, and then lets others have its name and its UID.
 func (d *console) releaseDeleted() {
 	d.t.Helper()
 	d.visit(alice)
 	d.press("/delete")
 	d.onPage("Accounts", "The account has been deleted.")
-	d.visit("/console/find?q=ALICE@example.com")
-	d.onPage("Search", "had given up alice@example.com, its email.")
+	d.visit("/console/find?q=ALICE")
+	d.onPage("Search", "had given up alice, its name.")
 	d.submit("/console/held")
-	d.onPage("Let others take this value?", "alice@example.com was the email of the deleted account")
+	d.onPage("Let others take this value?", "alice was the name of the deleted account")
 	d.submit("/console/held")
-	d.onPage("Search", "Nobody has alice@example.com.")
+	d.onPage("Search", "Nobody has alice.")
 	d.visit("/console/retired?type=user")
 	d.onPage("UIDs of deleted accounts: user", "9a4c88dbc084")
 	d.submit("/console/retired", "uid", "9a4c88dbc084")
