@@ -48,6 +48,7 @@ printf 'user backup on #%s resetchannels -@all +replconf +sync\n' "$backup_hash"
 # be able to read the files. That is safe, because the hash of 256 random bits reveals nothing.
 chmod 644 "$work/redis.acl" redis.conf
 sync # so that a file with its final name is whole, even after a crash of the machine
+# Unlike mv, ln never replaces a file, but some file systems have no links.
 for file in userdb.env backup.env redis.acl; do
-	[ -e "$file" ] || ln "$work/$file" "$file" 2>/dev/null || mv "$work/$file" "$file" # without links
+	[ -e "$file" ] || ln "$work/$file" "$file" 2>/dev/null || mv "$work/$file" "$file"
 done

@@ -725,12 +725,41 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 	return f.Paths.Devices + "?done=device", conceal(f.Users.EndSessionID(r.Context(), visitorHint(r), r.PostFormValue("id")))
 }
 
-// SaveForm saves the facets that a visitor who is signed in changed in a form. Beside an input for
-// each field, the form has a hidden input shown-FIELD with the value that it showed, and a hidden
-// input rev with the revision of the entry. Fields that were not touched, or that are not named,
-// are not written. If the entry has changed since, the error is ErrConflict, and Page.Field returns
-// what is stored now for fields that were not touched.
+// Touched returns those of fields that a visitor changed in a form. The form has a hidden input
+// shown-FIELD with the value that the input of the field showed, or "" for a checkbox that was not
+// ticked. A field without it is touched. Touched returns all fields of a request that has no form,
+// such as one with JSON. Pass the result to Decode, so that a form that was open while somebody
+// else made a change undoes nothing.
+func Touched(r *http.Request, fields ...string) (touched []string) {
+	if !hasForm(r) || r.ParseForm() != nil {
+		return fields
+	}
+	for _, field := range fields {
+		if before, known := r.PostForm["shown-"+field]; !known || r.PostForm.Get(field) != before[0] {
+			touched = append(touched, field)
+		}
+	}
+	return touched
+}
+
+// parseTyped returns the value that a visitor typed for a facet, or the text if the codec cannot
+// parse it: Update then reports that, together with all other problems.
+func parseTyped(t schema.Type, field, typed string) schema.Value {
+	v, err := schema.ParseText(t.Codec(field), typed)
+	if err != nil {
+		return schema.Text(typed)
+	}
+	return v
+}
+
+// SaveForm saves the facets that a visitor who is signed in changed in a form: texts, numbers,
+// dates, and booleans that are typed as true or false. Beside an input for each field, the form has
+// a hidden input shown-FIELD with the value that it showed, and a hidden input rev with the
+// revision of the entry. Fields that were not touched, or that are not named, are not written. If
+// the entry has changed since, the error is ErrConflict, and Page.Field returns what is stored now
+// for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
+	declared := f.Users.Schema()
 	e, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
 		if e.Rev() != r.PostFormValue("rev") {
 			return userdb.ErrConflict
@@ -741,7 +770,7 @@ func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error
 				continue
 			}
 			if e.Drop(field); typed != "" {
-				e.Put(field, schema.Text(typed))
+				e.Put(field, parseTyped(declared, field, typed))
 			}
 		}
 		return nil

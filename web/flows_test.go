@@ -20,6 +20,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdbtest"
 	"github.com/coffeenode/userdb/web"
 )
 
@@ -529,5 +530,58 @@ func TestPageWithoutData(t *testing.T) {
 	s.server.Config.Handler.ServeHTTP(w, r)
 	if !strings.Contains(w.Body.String(), "A link works once") {
 		t.Errorf("a link that is not valid: the page does not say that a link works once:\n%s", w.Body)
+	}
+}
+
+// TestSaveForm checks that a form saves texts, numbers, dates and booleans, and that what cannot be
+// read is a problem of its field.
+func TestSaveForm(t *testing.T) {
+	o := factorOptions()
+	fields := o.Schema.Types["user"].Fields
+	fields["born"], fields["age"], fields["news"] = schema.Field{Codec: schema.CodecDate}, schema.Field{Codec: schema.CodecNumber}, schema.Field{Codec: schema.CodecBoolean}
+	store := userdbtest.New(t, userdbtest.With(o))
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users = store.Type("user") })
+	s.users = store.Type("user")
+	s.create("ann")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	page := s.flows.Require(s.flows.Page("account", nil, func(_ http.ResponseWriter, r *http.Request) (string, error) {
+		_, err := s.flows.SaveForm(r, "born", "age", "news")
+		return "/account?done=edit", err
+	}))
+	for _, tt := range []struct {
+		born, age, news string
+		status          int
+		want            string
+	}{
+		{"1990-02-03", "30", "true", http.StatusSeeOther, "1990-02-03T00:00:00.000Z 30 true"},
+		{"", "31", "false", http.StatusSeeOther, " 31 false"},
+		{"soon", "31", "false", http.StatusUnprocessableEntity, " 31 false"},
+		{"", "many", "false", http.StatusUnprocessableEntity, " 31 false"},
+	} {
+		form := url.Values{"born": {tt.born}, "age": {tt.age}, "news": {tt.news}, "rev": {s.find("ann").Rev()}}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/account/edit", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(&http.Cookie{Name: "session", Value: s.cookie(c, "session")})
+		w := httptest.NewRecorder()
+		page.ServeHTTP(w, r)
+		e := s.find("ann")
+		if got := e.Text("born") + " " + e.Text("age") + " " + e.Text("news"); w.Code != tt.status || got != tt.want {
+			t.Errorf("%v: got %d and %q, want %d and %q: %s", form, w.Code, got, tt.status, tt.want, w.Body)
+		}
+	}
+}
+
+// TestTouched checks which fields of a form count as changed.
+func TestTouched(t *testing.T) {
+	for _, tt := range []struct{ kind, body, want string }{
+		{"application/x-www-form-urlencoded", "name=Ann&shown-name=Ann&city=Ulm&shown-city=Bonn&shown-news=1&shown-tips=", "[city news none]"},
+		{"application/json", `{"name": "Ann"}`, "[name city news tips none]"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(tt.body))
+		r.Header.Set("Content-Type", tt.kind)
+		if got := fmt.Sprint(web.Touched(r, "name", "city", "news", "tips", "none")); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.body, got, tt.want)
+		}
 	}
 }

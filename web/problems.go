@@ -86,7 +86,7 @@ func problem(code userdb.Code, err error) Problem {
 		p.Rule = "verify"
 	case code == userdb.CodeConflict:
 		p.Rule = "conflict"
-	case code == userdb.CodeNotFound:
+	case code == userdb.CodeNotFound, errors.Is(err, userdb.ErrCursor):
 		p.Rule = "gone"
 	case code == userdb.CodeScope:
 		p.Rule = "denied"

@@ -89,7 +89,7 @@ func TestStaySignedIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/reset", "/prove"} { // at /prove, the spent link is a double click
+	for _, path := range []string{"/reset", "/prove"} { // then a double click
 		age := s.post(c, path, "token", reset, "password", otherPassword)
 		s.wantSession(path, c, age, 0, briefLife)
 		if s.cookie(c, "session-stay") != "" {

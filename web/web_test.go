@@ -404,6 +404,7 @@ func TestProblems(t *testing.T) {
 		{&userdb.WaitError{Wait: 1500e6}, " wait: Too many attempts. Try again in 2 seconds."},
 		{fmt.Errorf("saving: %w", userdb.ErrConflict), " conflict: This was changed in the meantime. Check it and send it again."},
 		{userdb.ErrNotFound, " gone: This is no longer valid."},
+		{userdb.ErrCursor, " gone: This is no longer valid."},
 		{&userdb.FieldError{Err: userdb.ErrUnproven, Field: "email", Rule: "unproven"}, " unproven: Confirm your address first."},
 		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "born", Rule: "codec", Reason: "not a value of codec date"}, "born date: This is not a date. Write it like 2026-11-20."},
 		{&userdb.WaitError{Wait: 3 * time.Hour}, " wait: Too many attempts. Try again in 3 hours."},

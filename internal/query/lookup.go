@@ -53,7 +53,7 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 			}
 		case k.Kind() == recordkey.KindPRK:
 			return t, store.Lookup{PRK: k.In(rd.NS)}, nil
-		case target.Pattern != "" && !slices.Contains(t.Typed, k.Field()): // the field is becoming typed
+		case target.Pattern != "" && !slices.Contains(t.Typed, k.Field()): // becoming typed
 		case candidates == nil || slices.Contains(candidates, k.Field()):
 			l.SRKs = append(l.SRKs, k.In(rd.NS))
 		}

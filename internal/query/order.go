@@ -122,7 +122,7 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	if s.bytes != nil {
 		want = min(want, scanBatch) // the limit on bytes does not count the members of the order
 	}
-	count := want
+	count := want + 1 // one member more tells whether anything follows the page
 	var found []store.Found
 	for {
 		if s.onlyDisabled() {

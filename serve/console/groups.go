@@ -136,7 +136,7 @@ func (c *Console) listGroups(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		found, err = groups.Page(r.Context(), userdb.Query{Order: admin.GroupAdded, Reverse: true, Limit: pageSize, After: r.FormValue("after")})
 	}
-	if err != nil && !isAny(err, userdb.ErrCorrupt) { // after ErrCorrupt, the other groups are shown
+	if err != nil && !isAny(err, userdb.ErrCorrupt) { // ErrCorrupt: show the others
 		c.fail(w, r, err)
 		return
 	}

@@ -150,8 +150,8 @@ func TestColumnsThatFit(t *testing.T) {
 	d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "job", "cook", "bio", "tall")
 	cells := regexp.MustCompile(`<td data-label="([^"]*)"(?: class="([^"]*)")?`)
 	for query, want := range map[string]string{
-		"":                            "email: job:from-900 added: bio:from-900",
-		"?order=name":                 "email: job:from-900 added:from-900 bio:from-1200",
+		"":                            "email:typed job:from-900 added: bio:from-900",
+		"?order=name":                 "email:typed job:from-900 added:from-900 bio:from-1200",
 		"?order=name&col=job&col=bio": "job: bio:",
 	} {
 		var got []string
