@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Callers wait for the feed only if a queue is full. Each part of the feed has its own queue and its
-// own feeders, so a master that does not answer delays only the parts that it serves.
+// Callers wait for the feed only if a queue is full. Each part of the feed has its own queue and
+// its own feeders, so a master that does not answer delays only the parts that it serves.
 const (
 	feedersPerPart = 4           // feeders that work on one part at a time
 	maxQueued      = 256         // entries that may wait for one part; more callers block
