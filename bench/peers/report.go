@@ -33,7 +33,7 @@ type loading struct {
 	Service  string  `json:"service"`
 	Accounts int     `json:"accounts"`
 	Seconds  float64 `json:"seconds,omitempty"`
-	Start    float64 `json:"start_seconds,omitempty"` // until the product is ready, with the accounts
+	Start    float64 `json:"start_seconds,omitempty"` // until the loaded product is ready
 	Disk     float64 `json:"disk_mib,omitempty"`
 	Words    string  `json:"words,omitempty"`
 }

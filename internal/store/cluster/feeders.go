@@ -72,7 +72,7 @@ func (q *feedQueue) take(prk recordkey.Key) (item feedItem, waits bool) {
 }
 
 // feedLater queues an entry whose history has lines that the feed lacks, if n has any lines. The
-// caller does not wait for the feed; Close does.
+// caller waits at most for a place in the queue; Close waits for the feed.
 func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n history.Note) {
 	e.queueFeed(ctx, prk, n, "")
 }
