@@ -69,7 +69,8 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// TestGo runs the programs and the tests on the pages, and compiles all other Go code.
+// TestGo runs the programs and the tests on the pages, and compiles the program in scs.md and all
+// other Go code.
 func TestGo(t *testing.T) {
 	imports := "package page\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"encoding/json\"\n\t\"errors\"\n\t\"fmt\"\n\t\"io\"\n\t\"net/http\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
 		"\t\"github.com/coffeenode/userdb/passkey\"\n\t\"github.com/coffeenode/userdb/passkey/pages\"\n\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n\t\"github.com/coffeenode/userdb/web\"\n\t\"github.com/coffeenode/userdb/web/oidc\"\n)\n\n" +

@@ -36,7 +36,7 @@ func TestFieldSpellings(t *testing.T) {
 }
 
 // TestSpellingsOfProducts verifies hashes of further products. The first is the example of
-// Atlassian's in passlib's manual; the others were computed with Python's hashlib.
+// Atlassian's scheme in passlib's manual; the others were computed with Python's hashlib.
 func TestSpellingsOfProducts(t *testing.T) {
 	h := cheap(t)
 	for _, tt := range []struct{ password, stored string }{

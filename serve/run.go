@@ -124,7 +124,7 @@ func (t *connTracker) track(c net.Conn, state http.ConnState) {
 	}
 }
 
-// hasNew reports whether a connection has not sent a request yet.
+// hasNew reports whether there are connections that have not sent a request yet.
 func (t *connTracker) hasNew() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

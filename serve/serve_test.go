@@ -500,8 +500,8 @@ func TestTokens(t *testing.T) {
 }
 
 // TestEmptyPasswords checks that an empty password is not treated as absent: it creates no account
-// without a password, and it does not replace the current password when one is set, even if the key
-// has the scope write.
+// without a password, and as the current password it is wrong, even if the key has the scope write
+// and so need not send one.
 func TestEmptyPasswords(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)

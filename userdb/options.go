@@ -30,7 +30,7 @@ type Options struct {
 	OnSchema OnSchema
 
 	// ApplySchema, if set, is called by Open and redisdb.New before they compare the schemas. Set
-	// it to migrate.AtOpen to apply roles that only Schema declares to existing entries, while
+	// it to migrate.AtOpen to apply to existing entries the roles that only Schema declares, while
 	// other programs keep working. One process at a time does this, before its Open returns.
 	ApplySchema func(ctx context.Context, db *DB) error
 

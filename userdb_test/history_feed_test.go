@@ -349,8 +349,8 @@ func TestFloodOfSessions(t *testing.T) {
 	})
 }
 
-// TestFloodsHideNoOperator checks, in an embedded store, whose feeds are short, that neither
-// account holders nor strangers push out the acts of operators or guesses at the console.
+// TestFloodsHideNoOperator checks, in an embedded store, whose feeds are short, that no flood of
+// changes, of acts of an API key, or of guesses at the console pushes out the acts of operators.
 func TestFloodsHideNoOperator(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes tens of thousands of changes")

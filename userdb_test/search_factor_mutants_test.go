@@ -24,7 +24,7 @@ type factorMutant struct {
 	old, new  string // texts in the script
 	read      func(d *factorExecution, who *actor, entry map[string]string)
 	write     func(d *factorExecution, args []any)
-	violation string // part of it
+	violation string // part of what the search must find
 }
 
 // tamper returns the tamper that removes the mutant's safeguard. It returns nil if m is nil.

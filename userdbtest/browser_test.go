@@ -46,7 +46,8 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// TestBrowserFails checks what a test says if a form, a text or a mail is absent.
+// TestBrowserFails checks what a test says if a form, an input or a text is absent, if the status
+// is another one, or if a page cannot be opened.
 func TestBrowserFails(t *testing.T) {
 	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/round" {

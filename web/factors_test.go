@@ -429,7 +429,7 @@ func TestRequireLevel(t *testing.T) {
 	_, byApplication := start("application", userdb.SessionOptions{Level: 2})
 	ann, _ := start("ann", userdb.SessionOptions{})
 	a := enrol(t, users, ann, store.Clock.Now)
-	var secrets []string // of sessions of level 2, the second of which is old
+	var secrets []string // of sessions of level 2, the first of which is old
 	for range 2 {
 		store.Clock.Advance(time.Hour)
 		_, err := users.Login(t.Context(), "ann", goodPassword, userdb.Attempt{})

@@ -10,10 +10,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Limit limits how often each visitor may do something: visitors who are signed in by their
-// account, all others by the address from which the request came (see Origin). The counters of both
-// are separate. The store holds them, so all processes together admit no more than Max uses. A
-// visitor whose address is unknown is not limited.
+// A Limit limits how often each visitor may do something. It counts the uses of an account if the
+// visitor is signed in, otherwise those of the address from which the request came (see Origin). A
+// visitor who is not signed in and whose address is unknown is not limited. The store holds the
+// counters, so all processes together admit no more than Max uses.
 type Limit struct {
 	Auth   Auth
 	Name   string        // of the counters, which limits of the same name share; if "", requests

@@ -75,7 +75,7 @@ func writeChart(path string, files []string) error {
 }
 
 // chart returns the bars of all jobs as SVG, on a logarithmic scale from 1 to 10,000 operations a
-// second, or to the longest bar.
+// second, or to the longest bar if that is longer.
 func chart(reports []report) string {
 	const left, right, top, thick, gap = 190, 700, 62, 13, 12
 	longest := 10_000.0

@@ -33,7 +33,7 @@ type loading struct {
 	Service  string  `json:"service"`
 	Accounts int     `json:"accounts"`
 	Seconds  float64 `json:"seconds,omitempty"`
-	Start    float64 `json:"start_seconds,omitempty"` // of the product, with the accounts
+	Start    float64 `json:"start_seconds,omitempty"` // until the loaded product is ready
 	Disk     float64 `json:"disk_mib,omitempty"`
 	Words    string  `json:"words,omitempty"`
 }
@@ -75,7 +75,7 @@ var columns = []struct {
 	}},
 }
 
-// number formats a figure with three significant digits.
+// number formats a figure with up to two decimals, fewer if it is large.
 func number(x float64) string {
 	switch {
 	case x >= 100:

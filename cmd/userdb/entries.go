@@ -123,7 +123,7 @@ JSON, ~values has all values of the fields that may have several.`,
 }
 
 // printWithTags prints an entry with its tags and, if reveal is set, with the hash of its password.
-// If the tags cannot be read, it prints the rest and returns the error.
+// If only the tags of this entry cannot be read, it prints the rest and returns the error.
 func (s *session) printWithTags(ctx context.Context, e userdb.Entry, reveal bool) error {
 	all, tagsErr := s.withTags(ctx, e)
 	if tagsErr != nil && !aboutEntry(tagsErr) {

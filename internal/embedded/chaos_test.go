@@ -311,7 +311,7 @@ func (c *chaos) counts(path string) (all [8]int64) {
 	return all
 }
 
-// judge checks a value that was read. least is what it had to be when the read began.
+// judge checks a value that was read. least is the counter's least when the read began.
 func (c *chaos) judge(i int, n, least int64, when string) {
 	k := &c.counters[i]
 	k.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestOldFile checks what happens to a file that already has the name under which the file of JSON
-// lines is kept.
+// TestOldFile checks whether the first change is refused if a file already has the name under which
+// the file of JSON lines is kept.
 func TestOldFile(t *testing.T) {
 	other := encoded(t, someRecords()[:2])
 	for _, tt := range []struct {

@@ -245,8 +245,9 @@ func (c *checker) dropFormerHolders(ctx context.Context, k *records.Contest) err
 	return r.err
 }
 
-// resolveContest reports a contest. If Keep names one of the holders, it takes the value from all
-// others.
+// resolveContest reports a contest, unless fewer than two holders are left. If Keep names exactly
+// one of them, resolveContest takes the value from all others. decided is false if several entries
+// keep the value.
 func (c *checker) resolveContest(ctx context.Context, k *records.Contest) (decided bool, err error) {
 	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) < 2 {
 		return true, err

@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestApplyFactors checks that only Apply turns factors on and off, that its plan says what to know
-// before that, and that it rewrites no entry.
+// TestApplyFactors checks that only Apply turns factors on and off, that the plan says what this
+// means for programs or entries, and that Apply rewrites no entry.
 func TestApplyFactors(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)

@@ -82,8 +82,8 @@ func TestUntyped(t *testing.T) {
 			t.Errorf("a value in its own field: got %v, want ErrDuplicate", err)
 		}
 
-		// A program that declares them as typed is safe: it finds nobody by a value that two
-		// entries have, and cannot write.
+		// A program that declares the values as typed is safe: it finds nobody by a value that
+		// two entries have, and cannot write.
 		if e, err := testdb.Must(old.Type("user")).Find(s.Ctx, hints.Any("a").Of("user")); !errors.Is(err, userdb.ErrCorrupt) {
 			t.Errorf("an older program finds %q, %v; want ErrCorrupt", e.UID(), err)
 		}

@@ -326,10 +326,11 @@ func (im *importer) runFollowUps(ctx context.Context, b *batch) {
 	_ = group.Wait()
 }
 
-// An existingEntry is the entry that a line is about. It has no fields if there is none.
+// An existingEntry is the entry that a line is about. Its record has no fields if there is no such
+// entry.
 type existingEntry struct {
 	store.Found
-	missing bool // no entry has one of the identifiers of the line
+	missing bool // the line has a UID or an identifier that no entry has
 }
 
 // complete reports whether an entry has the line's UID or, if the line has none, all its

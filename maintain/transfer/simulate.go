@@ -170,9 +170,10 @@ func (im *importer) simulate(ctx context.Context, l *line, existing existingEntr
 }
 
 // linesBefore records the keys of a line under the number of the first line that is about the same
-// entry. It returns the error for a key that lines before it have taken, or nil, and reports
-// whether one of them is about the same entry. contested is the error for a value that such a line
-// gives to another entry. own holds the values that the entry of the line already has.
+// entry. taken is the error for a key that lines before it have taken, or nil. contested is the
+// error for a value that such a line gives to another entry, unless the value is in own, which has
+// those that the entry of the line already has. same reports whether a line before it is about the
+// same entry.
 func (im *importer) linesBefore(l *line, own map[recordkey.Key]bool) (taken, contested error, same bool) {
 	no, claims := im.seenInInput("", l.create.Key.String()), l.create.Claim
 	if l.draft.UID == "" {

@@ -23,7 +23,7 @@ var ErrHasFactor = coded.New(userdb.CodeConflict, "the operator has a second fac
 
 // FactorsAllowed reports whether operators may enrol second factors under the stored schema, and
 // whether passkeys are among these. In a store that an earlier version made, AllowFactors allows
-// factors other than passkeys, and IssueEnrolLink allows both.
+// factors other than passkeys, and IssueEnrolLink also allows passkeys.
 func FactorsAllowed(ctx context.Context, db *userdb.DB) (allowed, passkeys bool, err error) {
 	adminDB, err := Open(db)
 	if err != nil {

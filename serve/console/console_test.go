@@ -77,7 +77,7 @@ func eachStore(t *testing.T, test func(t *testing.T, d *testConsole)) {
 	}
 }
 
-// newTestConsole returns a console for the namespace of a view, with a browser in which nobody is
+// newTestConsole returns a console for the namespace of db, with a browser in which nobody is
 // signed in.
 func newTestConsole(t *testing.T, db *userdb.DB) *testConsole {
 	t.Helper()

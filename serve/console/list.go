@@ -48,7 +48,8 @@ type listing struct {
 	CountPath   string     // path of the page that counts the accounts, if this one does not
 }
 
-// A filter is an option of the form for another filter. By is what the form sends.
+// A filter is an option of the form for another filter, which adds a condition to a list. By is
+// what the form sends.
 type filter struct{ By, Text string }
 
 // A header describes a column heading. Path leads to the list sorted by the column, or in the

@@ -144,7 +144,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestLastSession checks that the start of a session counts as a sign-in, also without an origin.
+// TestLastSession checks that the start of a session counts as a sign-in, even without an origin.
 func TestLastSession(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")

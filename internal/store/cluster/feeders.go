@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Callers do not wait for the feed. Each part of it has its own queue and its own feeders, so a
-// master that does not answer delays only the parts that it serves, and never a change of an entry.
+// Callers wait for the feed only if a queue is full. Each part of the feed has its own queue and
+// its own feeders, so a master that does not answer delays only the parts that it serves.
 const (
 	feedersPerPart = 4           // feeders that work on one part at a time
 	maxQueued      = 256         // entries that may wait for one part; more callers block
@@ -72,7 +72,7 @@ func (q *feedQueue) take(prk recordkey.Key) (item feedItem, waits bool) {
 }
 
 // feedLater queues an entry whose history has lines that the feed lacks, if n has any lines. The
-// caller does not wait for the feed; Close does.
+// caller waits at most for a place in the queue; Close waits for the feed.
 func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n history.Note) {
 	e.queueFeed(ctx, prk, n, "")
 }

@@ -218,7 +218,8 @@ func countTagLines(lines []string) (n int) {
 }
 
 // checkFeed returns what the feed lacks after all actors have ended or died, or "". It must have
-// every line up to the last one of an actor that has not died.
+// every line up to the last one of an actor that has not died, and all lines if an actor published
+// them last.
 func (x *explorer) checkFeed(m state) string {
 	if !x.scenario.history {
 		return ""

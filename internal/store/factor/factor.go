@@ -101,8 +101,8 @@ type Ticket struct {
 	Tries      int // attempts at the second step
 }
 
-// ValidFor reports whether a ticket of the entry is valid. Everything that ends the entry's
-// sessions also ends its tickets.
+// ValidFor reports whether a ticket of the entry is valid. It does not check Until. Everything that
+// ends the entry's sessions also ends its tickets.
 func (t Ticket) ValidFor(e session.Entry) bool {
 	return t.Generation == e.Generation() && e.Epoch != "" && !e.Disabled
 }
@@ -370,8 +370,8 @@ func (p Pending) BeginArgs(now time.Time) []string {
 	}
 }
 
-// ConfirmArgs returns the arguments of enrol.lua that store factors in place of a pending one, if
-// pending is not "".
+// ConfirmArgs returns the arguments of enrol.lua that store factors. If pending is not "", they
+// replace that pending factor.
 func ConfirmArgs(now time.Time, pending string, factors []Factor) []string {
 	args := []string{"confirm", arg.Time(now), pending}
 	for _, f := range factors {

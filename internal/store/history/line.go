@@ -18,10 +18,10 @@ type Line struct {
 	Purpose     string
 }
 
-// Limits on the length of each word of a history line, in bytes.
+// Limits on the length of words of a history line, in bytes.
 const (
 	maxWho    = 80
-	maxOrigin = 80
+	maxOrigin = 80 // also for the purpose
 	maxFields = 500
 )
 
@@ -33,7 +33,7 @@ func (l Line) String() string {
 	return strings.Join([]string{l.Kind, escapeWord(l.Who, maxWho), escapeWord(l.Origin, maxOrigin), joinFields(l.Fields), escapeWord(l.Purpose, maxOrigin)}, " ")
 }
 
-// ParseLine parses a line of a history. It returns false for any other text.
+// ParseLine parses a line of a history. It returns false if the text has too few words.
 func ParseLine(text string) (l Line, ok bool) {
 	words := strings.Split(text, " ")
 	if len(words) < lineWords {

@@ -71,8 +71,8 @@ func shapesOf(v any) Shape {
 	return 0
 }
 
-// Answer returns the reply to a command if it has an expected kind. If err is an error of the
-// context, Answer does not read the command, because it may still be under way.
+// Answer returns the reply to a command if it has an expected kind. If err is an error other than
+// redis.Nil, Answer returns err and does not read the command, which may still be under way.
 func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err

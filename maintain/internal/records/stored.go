@@ -33,7 +33,7 @@ func Digest(typ, text string) uint64 { return maphash.String(seed, typ+"\x00"+te
 // A Contest describes a secondary value that several entries have.
 type Contest struct {
 	Type    *change.Type
-	SRK     recordkey.Key   // of the value, in the field in which the first holder has it
+	SRK     recordkey.Key   // of the value, in a field in which a holder has it
 	Holders []recordkey.Key // relative PRKs, sorted
 }
 
@@ -41,7 +41,7 @@ type Contest struct {
 const maxRewrites = 20
 
 // Rewrite makes the change that how returns for the current state of an entry, sound or damaged. It
-// writes nothing if how returns false. It returns the facets of the entry afterwards, or nil if the
+// writes nothing if how returns false. It returns the fields of the entry afterwards, or nil if the
 // entry does not exist.
 func Rewrite(
 	ctx context.Context, v *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (c store.Change, due bool, err error),

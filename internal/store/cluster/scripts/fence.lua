@@ -1,6 +1,7 @@
 -- fence reports whether an entry has a value, or has given it up and still holds it. If so, no
--- other entry can have it (I2). If not, fence fences the entry, so that changes already prepared on
--- it can no longer commit (I1). It is part of step 2 of the protocol in apply.go.
+-- other entry can have it (I2). If not, and ARGV[4] is "fence", the script fences the entry, so
+-- that changes already prepared on it can no longer commit (I1). The script is part of step 2 of
+-- the protocol in apply.go.
 --
 -- KEYS[1]  the entry      ARGV[1]  its type
 -- ARGV[2], ARGV[3]  secondary field and canonical value
