@@ -739,7 +739,7 @@ func TestFactorInterleavings(t *testing.T) {
 				}
 				t.Run(scenario.String(), func(t *testing.T) {
 					t.Parallel()
-					// The calls have more commands than a login, so one preemption less, if that leaves one.
+					// The calls have more commands than a login: one preemption less, at least one.
 					preemptions := max(1, envInt("USERDB_LOGIN_PREEMPTIONS", 1)-1)
 					if len(scenario.actors) > 2 || scenario.delays {
 						preemptions--

@@ -301,8 +301,8 @@ func TestCompactEnds(t *testing.T) {
 	}
 }
 
-// TestUnsyncedRename checks that neither Compact nor a change succeeds before the name of a new file
-// is durable.
+// TestUnsyncedRename checks that neither Compact nor a change succeeds before the name of a new
+// file is durable.
 func TestUnsyncedRename(t *testing.T) {
 	var failing atomic.Bool
 	s := openDisk(t, file(t), &testDisk{before: func(step string) error {
