@@ -209,7 +209,8 @@ func TestSameWorkForProducts(t *testing.T) {
 
 const productFirebase = "$firebase-scrypt$ln=4,r=8,p=1$AAECAwQFBgcICQ$AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 
-// identity returns a hash of ASP.NET Identity, version 3, with the given numbers.
+// identity returns a hash of ASP.NET Identity, version 3, with the given numbers. rest is the
+// length of salt and key together.
 func identity(hash, iterations, salt uint32, rest int) string {
 	b := []byte{1}
 	for _, n := range []uint32{hash, iterations, salt} {

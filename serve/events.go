@@ -149,8 +149,8 @@ func parseEventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err er
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		q.After = last
 	}
-	// An empty position means the beginning of the feed, but only if the client gave it. A stream
-	// without a position starts at the end.
+	// An empty position means the beginning of the feed. But a stream for which the client gave no
+	// position starts at the end.
 	if _, again := r.Header["Last-Event-Id"]; streams && q.After == "" && !again && !values.Has("after") {
 		q.After = userdb.EventsEnd
 	}
@@ -178,7 +178,7 @@ var (
 )
 
 // streamEvents responds with the events since a position, and then with new events as they happen,
-// until the client disconnects or the service shuts down.
+// until the client disconnects or is too slow, its key is revoked, or the service shuts down.
 func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 	ctx := c.request.Context()
 	leavePlace, err := c.service.budgets.listeners.place(c.key.Name)

@@ -50,7 +50,7 @@ func (m *model) canonical(value string) string {
 	return folded[value]
 }
 
-// holder returns the UID of the account that has a value in one of these fields, or "" if none has.
+// holder returns the UID of the account that has a value in one of the fields, or "" if none has.
 func (m *model) holder(value string, fields ...string) string {
 	for uid, a := range m.accounts {
 		for _, f := range fields {

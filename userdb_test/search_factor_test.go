@@ -95,12 +95,12 @@ type factorResult struct {
 
 func (o factorResult) words() []string { return strings.Fields(o.operation) }
 
-// twoSteps reports whether an operation takes two steps of a login.
+// twoSteps reports whether an operation proves a factor, and so can begin a session of level 2.
 func twoSteps(operation string) bool {
 	return slices.Contains([]string{"prove", "raise", "key"}, strings.Fields(operation)[0])
 }
 
-// proofOf returns the word for the proof of an operation that takes two steps of a login.
+// proofOf returns the word for the proof of an operation for which twoSteps returns true.
 func proofOf(operation string) string {
 	switch words := strings.Fields(operation); words[0] {
 	case "prove":
@@ -699,8 +699,8 @@ var factorScenarios = []factorScenario{
 	{start: "guessed", actors: []string{"prove t1 r0", "prove t2 x"}},
 }
 
-// exploreFactors runs a scenario in all orders. It returns a violation, or "", and the number of
-// orders.
+// exploreFactors runs a scenario in all orders up to the given number of preemptions. It returns a
+// violation, or "", and the number of orders.
 func exploreFactors(
 	t *testing.T, engine string, scenario factorScenario, m *factorMutant, preemptions int,
 ) (violation string, executions int) {
@@ -739,7 +739,7 @@ func TestFactorInterleavings(t *testing.T) {
 				}
 				t.Run(scenario.String(), func(t *testing.T) {
 					t.Parallel()
-					// The calls have more commands than a login, so there is one preemption less.
+					// The calls have more commands than a login: one preemption less, at least one.
 					preemptions := max(1, envInt("USERDB_LOGIN_PREEMPTIONS", 1)-1)
 					if len(scenario.actors) > 2 || scenario.delays {
 						preemptions--

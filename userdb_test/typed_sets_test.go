@@ -111,8 +111,8 @@ func TestTypedSets(t *testing.T) {
 	})
 }
 
-// TestTypedSetsNotRead checks that Save never replaces a set that was not read, and knows which
-// sets were.
+// TestTypedSetsNotRead checks that Save never replaces a set that was not read, and that it knows
+// which sets were read.
 func TestTypedSetsNotRead(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx, users := t.Context(), typeOf(t, s.open(userdb.Options{Schema: fanSchema(t)}), "user")

@@ -46,7 +46,7 @@ func restoreControls(s string) string {
 	}, s)
 }
 
-// isemailAccepts reports whether an address with this diagnosis may be sent by SMTP. It is true for
+// isemailAccepts reports whether an address with the diagnosis may be used in SMTP. It is true for
 // the categories up to RFC 5321.
 func isemailAccepts(diagnosis string) bool {
 	name := strings.TrimPrefix(diagnosis, "ISEMAIL_")

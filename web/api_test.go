@@ -29,9 +29,9 @@ func ask(t *testing.T, h http.Handler, path string, headers ...string) *httptest
 	return w
 }
 
-// TestBearer signs a program in, and checks that its token is accepted only in the header
-// Authorization, that this header takes precedence over a cookie, and that programs get 401 in
-// place of a redirect.
+// TestBearer signs a program in, and checks that its token is accepted in the header Authorization,
+// that a token there takes precedence over a cookie, and that programs get 401 in place of a
+// redirect.
 func TestBearer(t *testing.T) {
 	p := newSite(t, false, func(a *web.Auth) { a.Bearer = true })
 	login := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
@@ -261,7 +261,8 @@ func TestPageLinks(t *testing.T) {
 	}
 }
 
-// TestEnsureTagged checks that only the owner of a verified address gets the tag.
+// TestEnsureTagged checks that the owner of an address gets the tag only once the address is
+// verified. The owner of a name, which needs no proof, gets it at once.
 func TestEnsureTagged(t *testing.T) {
 	users := openUsers(t, "memory:", userdb.Options{})
 	if is, err := web.EnsureTagged(t.Context(), users, "email", "root@example.com", "admin"); is || err != nil {

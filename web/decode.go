@@ -35,8 +35,9 @@ const maxBody = 64 << 10
 //
 // The error joins a *userdb.FieldError for each value that does not fit, with the rule "date",
 // "number", "boolean" or "form", and one with the rule "field" for each member of JSON that may not
-// be set. So Problems lists all of them. The body is kept, so that Decode can be called again, for
-// example by a function that Update repeats.
+// be set. So Problems lists all of them. If the body as a whole is refused, the only error has the
+// rule "size" or "form". The body is kept, so that Decode can be called again, for example by a
+// function that Update repeats.
 func Decode[T any](r *http.Request, v *T, fields ...string) error {
 	all, bad := structs.Fields(reflect.TypeFor[T]())
 	if bad != nil {

@@ -95,7 +95,8 @@ func (f *Flows) factorKind(r *http.Request, id string) string {
 // these are a code of an app and a recovery code.
 const methodsParameter = "by"
 
-// withMethods adds to the path of a page the methods by which the second step can be taken.
+// withMethods adds to the path of a page the methods by which the second step can be taken, if
+// passkeys are among them.
 func withMethods(to string, methods []string) string {
 	if !slices.Contains(methods, "passkey") {
 		return to

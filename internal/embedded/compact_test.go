@@ -121,8 +121,8 @@ func TestCompactWhileWriting(t *testing.T) {
 	}
 }
 
-// TestLongTail makes many changes while a file is rewritten. They must be copied in the background,
-// and none may be lost.
+// TestLongTail makes changes of four times maxTail bytes while a file is rewritten. None may be
+// lost.
 func TestLongTail(t *testing.T) {
 	var slow atomic.Bool
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -301,7 +301,7 @@ func TestCompactEnds(t *testing.T) {
 	}
 }
 
-// TestUnsyncedRename checks that neither Compact nor a change is answered before the name of a new
+// TestUnsyncedRename checks that neither Compact nor a change succeeds before the name of a new
 // file is durable.
 func TestUnsyncedRename(t *testing.T) {
 	var failing atomic.Bool

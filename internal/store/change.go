@@ -28,8 +28,8 @@ type Change struct {
 	// and, without Repair, to be live.
 	Create bool
 	Fresh  bool // for a create: no entry ever had the key, because it is random
-	// Delete leaves a tombstone. It uses only Release, Hold, Unindex, Unrank, Drop, and Set for
-	// FieldRetired and FieldHeld.
+	// Delete leaves a tombstone. Of the lists below, it uses only Release, Hold, Unindex, Unrank,
+	// Drop, and Set for FieldRetired and FieldHeld.
 	Delete   bool
 	Repair   bool    // the entry may lack ~isa if it has facets
 	Expected Version // the state of the entry when it was read
@@ -39,7 +39,7 @@ type Change struct {
 	// Elsewhere holds the SRKs of the claimed values under the other secondary fields. No other
 	// entry may have or hold one of these values.
 	Elsewhere []recordkey.Key
-	Release   []recordkey.Key // SRKs of values that the entry gives up
+	Release   []recordkey.Key // SRKs of values that the entry gives up and that become free
 	Hold      []HeldKey       // SRKs of values that the entry gives up and that are held
 	Index     []recordkey.Key // index sets to join
 	Unindex   []recordkey.Key // index sets to leave

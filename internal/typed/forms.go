@@ -240,8 +240,8 @@ var (
 	notUTF8 = regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`)
 )
 
-// writeJSON writes JSON in JavaScript's form, except for numbers that JavaScript would round: these
-// stay unchanged.
+// writeJSON returns JSON in JavaScript's form, or as encoding/json writes it if JavaScript might
+// round one of its numbers.
 func writeJSON(v reflect.Value) (wire string, empty bool, err error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -150,8 +150,8 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	return n
 }
 
-// findDropped changes the elements of c.Drop that are silent but have members, so that histories
-// and events mention them.
+// findDropped changes the elements of c.Drop that are silent but may have members, so that
+// histories and events mention them.
 func (v *View) findDropped(ctx context.Context, c *store.Change) {
 	for i, d := range c.Drop {
 		if d.Silent {
@@ -242,8 +242,8 @@ func fieldsReleased(c *store.Change) (fields []string) {
 	return slices.Compact(fields)
 }
 
-// TertiaryNames returns the names of the tertiary records that a change replaces, sorted. It leaves
-// out those that it drops silently.
+// TertiaryNames returns the names of the tertiary records that a change writes or drops, sorted. It
+// leaves out silent drops.
 func TertiaryNames(c *store.Change) (all []string) {
 	for _, m := range c.Add {
 		all = append(all, m.Key.Name())

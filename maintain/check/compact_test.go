@@ -32,8 +32,8 @@ func fields(n int, f schema.Field) map[string]schema.Field {
 // longName fits as a field name by itself, but not with ~skv: before it.
 var longName = strings.Repeat("n", 60)
 
-// The numbers of fields rely on this: an entry can have 10 more than its schema, and a folded
-// secondary field takes two.
+// The numbers of fields rely on this: an entry can have 12 more than its type has in Fields, and a
+// folded secondary field takes two.
 var notCompactTests = []struct {
 	what, typ string
 	t         schema.Type

@@ -34,8 +34,8 @@ func (e *entry) checkPasswordHash(r *report) {
 }
 
 // checkPasskeys compares the passkeys that an entry lists with the digests by which they are found.
-// A field holds digests if one of its values is the digest of a passkey, or if it has the default
-// name.
+// An untyped field holds digests if one of its values is the digest of a listed passkey, or if it
+// has the default name and the schema allows second factors.
 func (e *entry) checkPasskeys(r *report) {
 	listed := factor.Mark(e.fields[factor.FieldMark]).Passkeys()
 	found := map[string]bool{}

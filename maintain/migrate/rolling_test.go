@@ -157,7 +157,7 @@ func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 
 func errOnly[T any](_ T, err error) error { return err }
 
-// writeUnknownField writes a field that a program of schema 1 does not know.
+// writeUnknownField checks that a program of schema 1 cannot write a field that only schema 2 has.
 func (p program) writeUnknownField(ctx context.Context, users *userdb.Type, uid string) error {
 	if p.Version == 2 {
 		return nil

@@ -27,7 +27,7 @@ const (
 )
 
 // TestImportUnknownNames checks that an input with an undeclared name is refused before anything is
-// written. If the input cannot be read twice, the lines before the name are imported.
+// written. A dry run of an input that cannot be read twice reads the lines before the name.
 func TestImportUnknownNames(t *testing.T) {
 	good := `{"facets":{"uid":"1","name":"Ann"}}` + "\n"
 	for _, tt := range []struct {
@@ -36,7 +36,7 @@ func TestImportUnknownNames(t *testing.T) {
 		line     int64
 		column   string
 		reason   string
-		before   int64 // lines imported if the input is read once
+		before   int64 // lines read before the error if the input is read once
 	}{
 		{"an undeclared column", "Email,Name,Password\na@x.org,Ann,secret word\n", true, 1, "Email", `type "user" has no such field; did you mean "email"?`, 0},
 		{"a column of clear passwords", "email,name,Password\na@x.org,Ann,secret word\n", true, 1, "Password", `type "user" has no such field; did you mean "password"?`, 0},
@@ -88,7 +88,7 @@ func TestImportMaps(t *testing.T) {
 		name, in string
 		o        transfer.ImportOptions
 		schema   schema.Schema
-		want     string // an export, or an error
+		want     string // an export, or part of an error
 	}{
 		{
 			"CSV", "Id,E-Mail,shoes,Hash\n1,A@x.org,44,\n",

@@ -33,7 +33,7 @@ func TestLongestRow(t *testing.T) {
 	}
 }
 
-// readAll reads rows to the end and returns the size of the longest one.
+// readAll reads rows up to the end or the first error, and returns the size of the longest one.
 func readAll(s *csvRows) (longest int64, last error) {
 	for {
 		var l line

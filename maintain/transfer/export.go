@@ -112,8 +112,8 @@ const (
 	exportBytes = 8 << 20
 )
 
-// begin records the start of the export once: of one entry or, for the zero key, of all. It is
-// called when the first entry is found.
+// begin records the start of the export, of one entry or, for the zero key, of all. It is called
+// whenever entries are found, and does nothing after the first call.
 func (x *exporter) begin(ctx context.Context, only recordkey.Key) {
 	about := ""
 	if names := x.Schema.Names(); len(names) == 1 && !only.IsValid() {

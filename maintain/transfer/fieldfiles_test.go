@@ -27,7 +27,7 @@ func TestFieldFiles(t *testing.T) {
 		file   string
 		o      transfer.ImportOptions
 		want   string // the outcome, with each refused line, or the error
-		logins string // who can log in with Sommerhaus-2024 or the file's clear password
+		logins string // who can log in with the password Sommerhaus-2024
 	}{
 		{"spaces.csv", transfer.ImportOptions{}, "2 read, 2 created", "anna@example.com bert@example.com"},
 		{"emptycols.csv", transfer.ImportOptions{}, "2 read, 2 created", "anna@example.com bert@example.com"},

@@ -17,7 +17,7 @@ type heldValue struct {
 	Back string
 }
 
-// findHeld returns the values of a type that are held and equal q.
+// findHeld returns the held values of a type that match q.
 func findHeld(ctx context.Context, t *userdb.Type, declared schema.Type, q string) (all []heldValue, err error) {
 	for _, field := range declared.Secondary() {
 		if declared.Fields[field].Hold == 0 {

@@ -158,9 +158,8 @@ func (c *Console) confirmFactor(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/security?done="+kind, http.StatusSeeOther)
 }
 
-// confirmEnrolment adds an app or a passkey for the owner of a session. session is its secret. If
-// it is the first factor, confirmEnrolment also sets the cookie of the session that replaces this
-// one.
+// confirmEnrolment adds an app or a passkey for the owner of a session, whose secret is session.
+// For a first factor, it also sets the cookie of the session that replaces this one.
 func (c *Console) confirmEnrolment(w http.ResponseWriter, r *http.Request, session string) (done userdb.FactorChange, err error) {
 	if c.hasPasskey(r) {
 		done, err = c.registerPasskey(w, r, session)

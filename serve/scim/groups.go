@@ -86,9 +86,9 @@ func (c *call) readGroup() (g groupEdit, err error) {
 	return g, c.checkMembers(g.members)
 }
 
-// reserveMembers waits until the response may have the members of the group, if the request wants
-// them. Requests that change the group call it before the change, because they cannot be refused
-// afterwards.
+// reserveMembers waits until there is room for the members of the group in the response, if the
+// request wants them. Requests that change the group call it before the change, because they cannot
+// be refused afterwards.
 func (c *call) reserveMembers() error {
 	var s search
 	if s.readAttributes(c); !s.wants(urnGroup, "members") {

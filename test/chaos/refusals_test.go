@@ -77,10 +77,10 @@ func (r *run) fillDisk(i, space int, hold time.Duration) {
 }
 
 // completeLength returns the length of an append-only file up to the end of its last complete
-// transaction. Redis 7.0 itself cuts off only an incomplete command. It keeps the rest of an
-// incomplete transaction and ignores it at its next start, but carries it out at the start after
-// that, together with the commands that follow. So half of a script would take effect long after
-// the script was refused.
+// command or transaction. Redis 7.0 itself cuts off only an incomplete command. It keeps the rest
+// of an incomplete transaction and ignores it at its next start, but carries it out at the start
+// after that, together with the commands that follow. So half of a script would take effect long
+// after the script was refused.
 func completeLength(text []byte) (complete int) {
 	open := false
 	for at := 0; ; {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLongReturn signs in from pages with long paths, and checks that the cookie of an attempt
-// stays so small that browsers keep it, and that proxies pass on five of them.
+// stays so small that browsers keep it and proxies pass on five of them.
 func TestLongReturn(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)

@@ -56,8 +56,8 @@ var skipped atomic.Int64
 // Skip advances by d the clocks of all cluster engines that FakeClockEngine returns.
 func Skip(d time.Duration) { skipped.Add(int64(d)) }
 
-// FakeClockEngine returns a cluster engine that moves its clock forward instead of waiting for
-// writers in other processes.
+// FakeClockEngine returns a cluster engine that moves the clock forward instead of sleeping for
+// more than a second, for example for writers in other processes.
 func FakeClockEngine(client redis.UniversalClient) *cluster.Engine {
 	return cluster.New(client, cluster.Options{
 		Now: func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) },

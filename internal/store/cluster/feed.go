@@ -15,8 +15,8 @@ import (
 // process dies before it writes to the feed, its lines are added with the next change, or by a
 // repair that reads the entry.
 
-// feed adds the lines of an entry's history that the feed lacks. text is the whole history, or
-// "" if feed must read it.
+// feed adds the lines of an entry's history that the feed lacks. text is the whole history; if it
+// is "", the method reads the history first.
 func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n history.Note, text string) (err error) {
 	lines := []string{text}
 	if text == "" {

@@ -52,8 +52,9 @@ func importRetired(uid string) verb {
 	}}
 }
 
-// checkImported checks what the first actor has imported: that A holds the value x. If the import
-// succeeded, no other entry has the value, and A has it or holds it until the end of the hold.
+// checkImported checks an import, by the first actor, that makes A hold the value x. If it was
+// refused because x is taken, A must not hold x. If it succeeded, no other entry may have x, and A
+// must have x or hold it until the end of the hold.
 func checkImported(m state, s *simulation) string {
 	errs, a := m.actors[0].at.errs, s.recordOf("user/uid:A")
 	switch holds := a.Holds("email", "x", heldUntil.Add(-1)); {

@@ -12,8 +12,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// TestLateCommit suspends a process after its last check of the schema, while its own clock stands
-// still. The server's clock must refuse the commit, and the process must check again.
+// TestLateCommit simulates a process that is suspended after its last check of the schema: its own
+// clock stands still, and by the server's clock the check has expired. The server must refuse the
+// commit, and the process must check again.
 func TestLateCommit(t *testing.T) {
 	server := redistest.Start(t)
 	e, ctx := New(server.Client(), Options{}), t.Context()

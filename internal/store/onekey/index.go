@@ -40,8 +40,8 @@ func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, 
 	return redisx.Texts(reply[2]), next.String(), nil
 }
 
-// ScanSorted takes one step of a scan of the embedded store by its commands SCANKEYS, whose subject
-// is a pattern, and SCANMEMBERS, whose subject is a set. A cursor names what was read last.
+// ScanSorted takes one step of a scan of the embedded store. command is SCANKEYS, whose subject is
+// a pattern, or SCANMEMBERS, whose subject is the key of a set. A cursor names what was read last.
 func ScanSorted(ctx context.Context, c *redisx.Client, command, subject, cursor string, count int) (found []string, next string, err error) {
 	after, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Relative returns a key without its namespace, as callers of the view know it.
+// Relative returns a key without its namespace, as SRKs store it and messages show it.
 func Relative(k recordkey.Key) string { return k.In(recordkey.Namespace{}).String() }
 
 // Map returns the results of calling f for each element of list.
@@ -23,7 +23,7 @@ func Map[T, U any](list []T, f func(T) U) []U {
 	return results
 }
 
-// ShownBytes is the number of bytes of a text that a problem quotes.
+// ShownBytes is the maximum number of bytes of a text that Quoted quotes.
 const ShownBytes = 80
 
 // Quoted returns text from the database in quotes, shortened if necessary.
@@ -42,7 +42,7 @@ func Printable(text string) string {
 	return text
 }
 
-const ValueBytes = 200 // number of bytes shown of a value
+const ValueBytes = 200 // maximum number of bytes of a value that Shorten shows
 
 // Shorten returns a printable form of a value, truncated if it is long. size is the length of the
 // whole value in bytes.
