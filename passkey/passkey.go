@@ -370,7 +370,7 @@ func (p *Passkeys) challenge(options any, s state) (Challenge, error) {
 
 var errStored = errors.New("the stored passkey is damaged")
 
-// user implements webauthn.User for an entry with at most one passkey.
+// user implements webauthn.User for an entry, with one of its passkeys or none.
 type user struct {
 	handle        []byte
 	account, name string

@@ -10,8 +10,8 @@
 //	~acme/~/token/{~acme/user/uid:9a4c}    a record of the store itself, in the slot of an entry
 //
 // A [Key] holds the parts of such a text. [PRK], [SRK], [Index], [Own], [Key.Tertiary], [Key.Own]
-// and [Parse] return keys. Different keys have different texts, and Parse returns the same Key for
-// the text of any key.
+// and [Parse] return keys. Different keys have different texts, and Parse turns the text of a key
+// back into that key.
 //
 // # Escaping
 //

@@ -9,7 +9,7 @@ import (
 // Kind says which kind of record a key names. The zero Kind is invalid.
 type Kind uint8
 
-// The kinds of keys, in the order in which the keys of one entry sort.
+// The kinds of keys, in the order in which Compare puts keys of the same type, field and value.
 const (
 	KindPRK      Kind = iota + 1 // user/uid:9a4c, an entry
 	KindSRK                      // user/name:bob/~prk, the PRK of the entry with that name
@@ -238,9 +238,10 @@ func (k Key) Parts() []string {
 	return parts
 }
 
-// Compare orders keys by namespace, type, field, value, kind and name, each by its bytes before
-// escaping. The keys of an entry's other records therefore follow the key of the entry. This is not
-// the order of the keys' texts. Compare returns 0 exactly for equal keys; the zero Key comes first.
+// Compare orders keys by namespace, type, field, value, kind and name or parts. It compares the
+// bytes of namespaces and of parts as they are escaped, and all others before escaping. Tertiary
+// keys and own keys of an entry therefore follow the key of the entry. This is not the order of the
+// keys' texts. Compare returns 0 exactly for equal keys; the zero Key comes first.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(
 		strings.Compare(k.ns.path, o.ns.path),

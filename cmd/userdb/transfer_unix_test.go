@@ -150,7 +150,7 @@ func openPipe(t *testing.T, dir, name string) *os.File {
 // pipe, that --resume continues it, and that the refused lines of both runs are kept.
 func TestImportInterruptedAndResumed(t *testing.T) {
 	lines := `{"facets":{"uid":"a0","name":"@"}}` + "\n"
-	for i := range 99 { // the size of the first batch
+	for i := range 99 { // with the line above, as many lines as the first batch has
 		lines += fmt.Sprintf(`{"facets":{"uid":"a%d","name":"A%d"}}`+"\n", i+1, i+1)
 	}
 	rest := `{"facets":{"uid":"a0","name":"A1"}}` + "\n"
@@ -288,9 +288,9 @@ func TestCheckIntoClosedOutput(t *testing.T) {
 	}
 }
 
-// interruptedImport runs an import that refuses its second line and stops at the third, which
-// cannot be read. Then it corrects the third line, adds a fourth that will be refused, and writes a
-// file victim, which no import may change.
+// interruptedImport runs an import that refuses its second row and stops at the third, which cannot
+// be read. Then it corrects the third row, adds a fourth that will be refused, and writes a file
+// victim, which no import may change.
 func interruptedImport(t *testing.T) (dir, store string) {
 	t.Helper()
 	dir, store = makeFolder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
@@ -370,7 +370,7 @@ func TestResumeRefusesReplacedFiles(t *testing.T) {
 			}
 			got := runProcess(t, dir, store, "import", "users.csv", "--resume")
 			if got.code != 2 || !strings.Contains(got.err, file) || contents(t, dir, "victim") != "precious" || mode(t, dir, "victim") != "-rw-r--r--" {
-				t.Errorf("%s is %s: %+v, and the victim is %q; want exit 2 with the file, and precious", file, name, got, contents(t, dir, "victim"))
+				t.Errorf("%s is %s: %+v, and the victim is %q; want exit 2, an error that names the file, and the victim as it was: precious, -rw-r--r--", file, name, got, contents(t, dir, "victim"))
 			}
 			if got := runProcess(t, dir, store, "count", "user"); got.out != "1\n" {
 				t.Errorf("%s is %s: there are %s entries, want 1", file, name, got.out)

@@ -340,8 +340,8 @@ func (s observation) addShared(r *report, other owner, field string) {
 	slices.SortFunc(f.Choices, recordkey.Key.Compare)
 }
 
-// repairEntry repairs an entry and claims all its SRKs that are free, in one change. If one of them
-// cannot be claimed, repairEntry claims the SRKs one by one.
+// repairEntry repairs an entry and claims the SRKs that missingClaims returns, in one change. If
+// one of them cannot be claimed, repairEntry claims them one by one.
 func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	var missing []recordkey.Key
 	err := c.changeEntry(ctx, prk, func(r store.Record) (m change.RepairLimits, may bool, err error) {
@@ -375,9 +375,10 @@ func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(s
 	return err
 }
 
-// missingClaims returns the SRKs that the entry should claim: those of its values that do not name
-// it, except those of contested values, which another entry also has. It returns false if the entry
-// is not live and has a contested value, because a repair must not make such an entry live.
+// missingClaims returns the SRKs that the entry should claim: the SRKs of its values, except those
+// that already name the entry and those of contested values, which another entry also has. It
+// returns false if the entry is not live and has a contested value, because a repair must not make
+// such an entry live.
 func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.ByName[r.Key.Type()]
 	all := t.SRKs(r.Fields)

@@ -57,7 +57,8 @@ func (s *site) export(t testdb.Tester, o transfer.ExportOptions) string {
 	return strings.Join(lines, "")
 }
 
-// A measuringEngine records the largest number of bytes of lists that one call of Read returned.
+// A measuringEngine records the largest number of bytes of tertiary records that one call of Read
+// returned.
 type measuringEngine struct {
 	store.Engine
 	most int
@@ -97,19 +98,18 @@ func TestExportOfLargeEntries(t *testing.T) {
 			t.Errorf("%d entries were exported, want %d", n, entries)
 		}
 		if e.most < items*len(item) || e.most > 8<<20 {
-			t.Errorf("the export read %d bytes at once, want at most 8 MiB", e.most)
+			t.Errorf("the export read %d bytes at once, want at least the %d of one entry and at most 8 MiB", e.most, items*len(item))
 		}
 	})
 }
 
-// counts returns a report without its counts of parts that were left out, held values and retired
-// UIDs.
+// counts returns a report with only its fields Read, Created, Updated, Skipped and Refused.
 func counts(r transfer.Report) transfer.Report {
 	return transfer.Report{Read: r.Read, Created: r.Created, Updated: r.Updated, Skipped: r.Skipped, Refused: r.Refused}
 }
 
-// importText imports the text in and checks the report. It checks the parts that were left out only
-// if want has some.
+// importText imports a text and checks the report. If want has only the fields that the function
+// counts keeps, importText ignores the others.
 func (s *site) importText(t testdb.Tester, in string, o transfer.ImportOptions, want transfer.Report) {
 	t.Helper()
 	if o.Refused == nil && want.Refused == 0 {
@@ -424,8 +424,8 @@ func TestImportOverLeftovers(t *testing.T) {
 	})
 }
 
-// TestRoundTripOfRepeatedMembers checks that an export preserves a JSON value with a duplicate
-// member, which another program stored and no import accepts.
+// TestRoundTripOfRepeatedMembers checks that an export and its import preserve a JSON value with a
+// duplicate member, which another program stored. An import refuses such a value among the facets.
 func TestRoundTripOfRepeatedMembers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, fullSchema())

@@ -49,8 +49,8 @@ func (s *simulation) violation() string {
 	return cmp.Or(s.checkDrops(), s.checkSessions())
 }
 
-// keys returns the keys of all records, except those that are staged, about to be dropped, or kept
-// beside another record.
+// keys returns the keys of all records, except those that are staged (~/fill/) or about to be
+// dropped (~/drop/), and those with the replies to the last commands on a record (~/did/).
 func (s *simulation) keys() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.world.cells)), func(k string) bool {
 		return strings.HasPrefix(k, "~/fill/") || strings.HasPrefix(k, "~/drop/") || strings.HasPrefix(k, "~/did/") || s.world.at(k) == nil
@@ -127,7 +127,8 @@ func (s *simulation) checkHalfDeleted() string {
 	return ""
 }
 
-// garbage describes a record that is left over after all verbs have ended, or returns "".
+// garbage describes what is wrong with the records after all verbs have ended, or returns "". Most
+// often a record is left over, but one may also be missing from an index, or about to expire.
 func (s *simulation) garbage() string {
 	if v := s.checkStoredSchema(); v != "" {
 		return v
