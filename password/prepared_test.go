@@ -135,7 +135,7 @@ func TestVerifyImported(t *testing.T) {
 	}
 	twin := raw(t, "a", cost, "abcdefgh12")
 	if got, _ := h.VerifyImported(twin, "慢捤敦杨ㄲ"); got.OK {
-		t.Error("VerifyImported accepts the original's encoding")
+		t.Error("VerifyImported accepts a text that equals the password only in the original's encoding")
 	}
 	if got, _ := h.VerifyImported(raw(t, "y", cost, "short"), "short"); got != (Result{true, renewPepper}) {
 		t.Errorf("a short password: got %+v; want OK and a reason to renew", got)

@@ -24,7 +24,7 @@ type refusal struct {
 	begin       func(s *site, admin *redis.Conn)
 	end         func(s *site, admin *redis.Conn)
 	reads       bool   // the server also refuses reads
-	methods     string // names of the writingMethods that the server refuses, between spaces
+	methods     string // names of the writingMethods that the server refuses, separated by spaces
 }
 
 // runCommands sends each command on a connection that the server does not refuse. A command has

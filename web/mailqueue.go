@@ -32,7 +32,7 @@ const (
 	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
 	MailFirst      MailKind = "first"      // tells To that Address is now the first one of Entry
 	MailRemoved    MailKind = "removed"    // tells To that Entry no longer has Address
-	MailLinked     MailKind = "linked"     // tells To that Entry can sign in with provider Address
+	MailLinked     MailKind = "linked"     // tells To that Entry can sign in with a provider
 	MailUnlinked   MailKind = "unlinked"   // tells To that Entry can no longer do so
 
 	MailFactorAdded   MailKind = "factor-added"   // tells To that Entry has another second factor

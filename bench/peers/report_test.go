@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// rounds returns one round for each rate. A round lasts a second and has that many operations. One
-// of them takes five milliseconds, and each other one takes one.
+// rounds returns one round for each rate: a second with as many operations. One of the operations
+// takes five milliseconds, and the others take one. Each operation takes 20 µs of the server's
+// processor time, and n operations take n MiB.
 func rounds(rates ...int) (all []round) {
 	for _, n := range rates {
 		r := round{seconds: 1, server: time.Duration(n) * 20 * time.Microsecond, memory: int64(n) << 20}
@@ -41,7 +42,8 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// TestCheckTime checks that passwordHash is a hash of the password.
+// TestCheckTime checks that passwordHash is a hash of the password. If it were not, checkTime would
+// return 0.
 func TestCheckTime(t *testing.T) {
 	if got := checkTime(); got <= 0 {
 		t.Errorf("got %v ms, want more than 0", got)

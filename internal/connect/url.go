@@ -20,9 +20,9 @@ func badURL(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
 }
 
-// parseOptions parses a URL with a function of go-redis. It parses the TLS parameters itself,
-// because go-redis does not know them. It refuses URLs in which go-redis would see a different
-// server or password than the user meant.
+// parseOptions parses a URL, whose scheme no longer has +sentinel or +cluster, with a function of
+// go-redis. It parses the TLS parameters itself, because go-redis does not know them. It refuses
+// URLs in which go-redis would see a different server or password than the user meant.
 func parseOptions[T any](text string, parse func(string) (*T, error)) (*T, *tls.Config, error) {
 	u, err := url.Parse(text)
 	if err != nil {

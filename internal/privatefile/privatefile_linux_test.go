@@ -64,7 +64,8 @@ func state(path string) string {
 
 func TestOpenFiles(t *testing.T) {
 	for name, want := range map[string]struct{ create, reopen, open string }{
-		"no file":               {"600 new", "no such file", "600 new"}, // created, with O_CREATE
+		// Open is called with O_CREATE, so it creates the file.
+		"no file":               {"600 new", "no such file", "600 new"},
 		"file":                  {"600 new", "600 precious+new", "600 precious+new"},
 		"writable by all":       {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go="},
 		"readable by all":       {"600 new", "600 precious+new", "others may read the file: its mode is -rw-r--r--; run chmod go="},

@@ -18,8 +18,8 @@ func isFactorRecord(key recordkey.Key) bool {
 }
 
 // checkPasswordHash checks that the password hash of an entry is in the right field. If the entry
-// has a second factor, programs of earlier versions must not find the hash, because they would let
-// the entry in by its password alone.
+// has a second factor, programs of earlier versions must not find the hash, because for them the
+// password alone would be enough to log in.
 func (e *entry) checkPasswordHash(r *report) {
 	_, apart := e.fields[factor.FieldHash]
 	hash, marked := e.fields[store.FieldPassword], e.fields[factor.FieldMark] != ""

@@ -230,7 +230,7 @@ func startProgram(t *testing.T, p program) *process {
 				r.rounds.Add(1)
 			}
 		}
-		r.cmd.Wait() // the program has reported an error in its output
+		r.cmd.Wait() // its error does not matter: errors of the program are in the output
 	}()
 	t.Cleanup(r.kill)
 	return r
@@ -308,7 +308,7 @@ func runRollingDeploy(t *testing.T, url string) {
 	first := startProgram(t, apply)
 	for begin := time.Now(); testdb.Must(migrate.StoredSchema(t.Context(), before)).Types["user"].Building == nil; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > timeout {
-			t.Fatal("the addition was not stored as being built in time")
+			t.Fatalf("within %v, the stored schema did not say that an addition is being built", timeout)
 		}
 	}
 	first.kill()

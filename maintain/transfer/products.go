@@ -313,7 +313,7 @@ func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 	if err := checkParams(p); err != nil {
 		return p, err
 	}
-	_, err = p.Stored(p.SignerKey, "AAAAAAAAAAA=") // the length of the hash does not matter
+	_, err = p.Stored(p.SignerKey, "AAAAAAAAAAA=") // the key serves as a hash of the right length
 	return p, err
 }
 

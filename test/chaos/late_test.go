@@ -50,8 +50,8 @@ func (p *pulse) timeCall(ctx context.Context, timeout time.Duration, call func(c
 	return 0
 }
 
-// A crowd consists of many goroutines. Each changes its own account. While a server does not
-// answer, the lines of these changes fill every queue for the feed.
+// A crowd consists of many goroutines. Each changes its own account. Each change adds a line to the
+// feed, and while a server does not answer, these lines fill every queue for the feed.
 const (
 	crowdSize    = 64
 	crowdTimeout = 500 * time.Millisecond // time limit of each call
@@ -84,8 +84,8 @@ func (c *client) changeInCrowd(ctx context.Context, uid string, n int) {
 		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // the account may exist
 		return
 	}
-	// These changes touch only the entry. So most of them need the silent master only for its part
-	// of the feed.
+	// These changes touch only the entry. So while a master does not answer, most of them need that
+	// master only for its part of the feed.
 	change := c.users.Enable
 	if n%2 == 1 {
 		change = c.users.Disable
