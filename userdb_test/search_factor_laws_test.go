@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -403,8 +404,9 @@ func (d *factorExecution) verifyRecord() {
 		case kind == "pending" && slices.Contains(last.mark().Names(), factor.TOTP+"/"+rest):
 			d.report("an enrolment can be confirmed again")
 		case kind == "tries" && d.scenario.start != "guessed":
-			if _, count, _ := strings.Cut(value, " "); count > fmt.Sprint(failed) {
-				d.report("%s wrong codes are counted, but %d attempts failed", count, failed)
+			_, text, _ := strings.Cut(value, " ")
+			if count, err := strconv.Atoi(text); err != nil || count > failed {
+				d.report("%q wrong codes are counted, but %d attempts failed", text, failed)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func parseOptions[T any](text string, parse func(string) (*T, error)) (*T, *tls.
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, nil, badURL("it cannot be parsed; " +
-			"in user and password, write characters other than letters and digits like %%40, which is @")
+			"in user and password, percent-encode every character except letters and digits: @ is %%40")
 	}
 	q, err := url.ParseQuery(u.RawQuery)
 	switch {

@@ -178,7 +178,7 @@ func TestFaultInBulk(t *testing.T) {
 	}
 	d.set("write")
 	if err := s.Client().Set(t.Context(), "other", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
-		t.Fatal(err)
+		t.Fatalf("another caller's write: got %v, want ErrUnsaved", err)
 	}
 	d.set("")
 	if err := s.Client().Set(ctx, "bulk2", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {

@@ -205,7 +205,6 @@ type process struct {
 	input  io.WriteCloser
 	rounds atomic.Int64
 	ended  chan struct{}
-	killed atomic.Bool
 }
 
 // startProgram starts a program. If the program reports an error, the test fails.
@@ -239,7 +238,6 @@ func startProgram(t *testing.T, p program) *process {
 func (r *process) signal(s syscall.Signal) { r.cmd.Process.Signal(s) }
 
 func (r *process) kill() {
-	r.killed.Store(true)
 	r.cmd.Process.Kill()
 	<-r.ended
 }

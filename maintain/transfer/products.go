@@ -305,7 +305,7 @@ func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 	rounds, roundsErr := strconv.Atoi(found["rounds"])
 	memory, memoryErr := strconv.Atoi(found["mem_cost"])
 	if roundsErr != nil || memoryErr != nil {
-		return p, errors.New("rounds and mem_cost are numbers")
+		return p, errors.New("rounds and mem_cost must be whole numbers")
 	}
 	p = password.FirebaseScrypt{
 		SignerKey: found["base64_signer_key"], SaltSeparator: found["base64_salt_separator"], Rounds: rounds, MemCost: memory,

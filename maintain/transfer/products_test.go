@@ -239,7 +239,7 @@ func TestImportFirebaseParams(t *testing.T) {
 		{strings.Replace(good, "rounds", "arounds", 1), "rounds is missing"},
 		{good + "rounds: 9", "rounds appears twice"},
 		{strings.Replace(good, "SCRYPT", "BCRYPT", 1), `the algorithm is "BCRYPT", not SCRYPT`},
-		{strings.Replace(good, "rounds: 8", "rounds: eight", 1), "rounds and mem_cost are numbers"},
+		{strings.Replace(good, "rounds: 8", "rounds: eight", 1), "rounds and mem_cost must be whole numbers"},
 		{strings.Replace(good, "rounds: 8", "rounds: 0", 1), "rounds is 0; want 1 to 32"},
 		{strings.Replace(good, "rounds: 8", "rounds: 33", 1), "rounds is 33; want 1 to 32"},
 		{strings.Replace(good, "rounds: 8", "rounds: 32", 1), ""},

@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -92,7 +91,7 @@ func createdSince(change, reading op, ops []op) string {
 			continue
 		}
 		deleted := slices.ContainsFunc(ops, func(removal op) bool {
-			return removal.Ask.Verb == "delete" && removesTags(removal) && removal.End > other.Begin && removal.Begin < min(reading.End, math.MaxInt64)
+			return removal.Ask.Verb == "delete" && removesTags(removal) && removal.End > other.Begin && removal.Begin < reading.End
 		})
 		if !deleted {
 			return other.String()
