@@ -213,13 +213,13 @@ func TestBackupOfUndone(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() {
-		text := strings.Repeat("x", 20_000)
+		text := strings.Repeat("x", 5000)
 		for ctx.Err() == nil {
 			_ = s.Client().Set(t.Context(), "k", text, 0).Err() // some fail
 		}
 	})
 	dir := t.TempDir()
-	for i := range 100 {
+	for i := range 40 {
 		to := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := Backup(s.path, to); err != nil {
 			t.Fatal(err)
