@@ -82,7 +82,7 @@ browser:
 	.ci/install chromium || echo 'no pages are driven by a browser'
 	.ci/install npm && (cd test/browser && npm ci --no-audit --no-fund) && (cd examples/node && npm ci --no-audit --no-fund) || \
 		echo 'pages are not checked by axe-core, and the example in Node is not tested'
-	cd test/browser && go vet ./... && go test -timeout 60m -v ./...
+	cd test/browser && go vet ./... && go test -timeout 40m -v ./...
 
 # The service as programs in other languages use it. If Node cannot be installed, this is skipped
 # with a message, unless USERDB_REQUIRE_NODE is set.

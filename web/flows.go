@@ -727,15 +727,19 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 
 // Touched returns those of fields that a visitor changed in a form. The form has a hidden input
 // shown-FIELD with the value that the input of the field showed, or "" for a checkbox that was not
-// ticked. A field without it is touched. Touched returns all fields of a request that has no form,
-// such as one with JSON. Pass the result to Decode, so that a form that was open while somebody
-// else made a change undoes nothing.
+// ticked. For a set it has one for each member, in the order of the checkboxes. A field without
+// shown-FIELD is touched. Touched returns all fields of a request that has no form, such as one
+// with JSON. Pass the result to Decode, so that a form that was open while somebody else made a
+// change undoes nothing.
 func Touched(r *http.Request, fields ...string) (touched []string) {
 	if !hasForm(r) || r.ParseForm() != nil {
 		return fields
 	}
+	isEmpty := func(text string) bool { return text == "" }
 	for _, field := range fields {
-		if before, known := r.PostForm["shown-"+field]; !known || r.PostForm.Get(field) != before[0] {
+		shown, known := r.PostForm["shown-"+field]
+		sent := slices.DeleteFunc(slices.Clone(r.PostForm[field]), isEmpty)
+		if !known || !slices.Equal(sent, slices.DeleteFunc(slices.Clone(shown), isEmpty)) {
 			touched = append(touched, field)
 		}
 	}

@@ -576,6 +576,7 @@ func TestSaveForm(t *testing.T) {
 func TestTouched(t *testing.T) {
 	for _, tt := range []struct{ kind, body, want string }{
 		{"application/x-www-form-urlencoded", "name=Ann&shown-name=Ann&city=Ulm&shown-city=Bonn&shown-news=1&shown-tips=", "[city news none]"},
+		{"application/x-www-form-urlencoded", "name=a&name=b&shown-name=a&city=a&city=b&shown-city=a&shown-city=b&news=&shown-news=&tips=a&shown-tips=a&shown-tips=b&shown-none=", "[name tips]"},
 		{"application/json", `{"name": "Ann"}`, "[name city news tips none]"},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(tt.body))

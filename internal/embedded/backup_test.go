@@ -219,7 +219,7 @@ func TestBackupOfUndone(t *testing.T) {
 		}
 	})
 	dir := t.TempDir()
-	for i := range 40 {
+	for i := range 100 {
 		to := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := Backup(s.path, to); err != nil {
 			t.Fatal(err)

@@ -204,13 +204,16 @@ func isSameEvent(own, e userdb.HistoryEvent) bool {
 // keyOf returns the key of the account that has a text as an identifier or UID, with or without the
 // spaces at its ends, or the zero key if there is none.
 func keyOf(ctx context.Context, db *userdb.DB, text string) (recordkey.Key, error) {
+	all := []hints.Hint{hints.Any(text), hints.UID(text)}
+	if trimmed := strings.TrimSpace(text); trimmed != text {
+		all = append(all, hints.Any(trimmed), hints.UID(trimmed))
+	}
 	for _, name := range db.Schema().Names() {
 		t, err := db.Type(name)
 		if err != nil {
 			return recordkey.Key{}, err
 		}
-		trimmed := strings.TrimSpace(text)
-		for e, err := range t.FindAll(ctx, hints.Any(text), hints.UID(text), hints.Any(trimmed), hints.UID(trimmed)) {
+		for e, err := range t.FindAll(ctx, all...) {
 			if err == nil {
 				return e.Key(), nil
 			}
