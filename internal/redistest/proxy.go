@@ -185,9 +185,11 @@ type link struct {
 	proxy          *Proxy
 	client, server net.Conn
 
-	// Guarded by proxy.mu: the number of requests and of replies so far, and the number of the
-	// reply to cut; 0 means none.
+	// Guarded by proxy.mu: the number of requests and of replies so far, the number of the reply to
+	// cut (0 means none), and whether a request or a reply was cut. A link that was cut is about to
+	// close: it forwards no more requests, and takes no cut that was meant for another link.
 	requests, replies, cut int
+	ended                  bool
 }
 
 func (l *link) close() {
@@ -237,6 +239,9 @@ func (l *link) passRequest(value []byte) bool {
 	p := l.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if l.ended {
+		return false
+	}
 	l.requests++
 	if p.fault.left == 0 || !bytes.Contains(value, p.fault.containing) {
 		return true
@@ -247,6 +252,7 @@ func (l *link) passRequest(value []byte) bool {
 		return true
 	}
 	p.cuts++
+	l.ended = true
 	return false
 }
 
@@ -263,5 +269,6 @@ func (l *link) passReply(value []byte) bool {
 		return true
 	}
 	p.cuts++
+	l.ended = true
 	return false
 }

@@ -49,6 +49,25 @@ func TestProxyPasses(t *testing.T) {
 	}
 }
 
+// TestProxyCutsOpenLinks sends another request on a connection whose reply was just cut. It must
+// not use up the next cut, of which a caller waits to see the effect.
+func TestProxyCutsOpenLinks(t *testing.T) {
+	p, _, _ := startProxied(t)
+	ping := []byte("*1\r\n$4\r\nPING\r\n")
+	cut, open := &link{proxy: p}, &link{proxy: p}
+	p.CutReplies(1, "")
+	if !cut.passRequest(ping) || cut.passReply([]byte("+PONG\r\n")) {
+		t.Fatal("the first reply was not cut")
+	}
+	p.CutReplies(1, "")
+	if cut.passRequest(ping) {
+		t.Error("a request was forwarded on a connection that was cut")
+	}
+	if !open.passRequest(ping) || open.passReply([]byte("+PONG\r\n")) || p.Cuts() != 2 {
+		t.Errorf("%d cuts; want 2, the second on the open connection", p.Cuts())
+	}
+}
+
 func TestProxyCuts(t *testing.T) {
 	tests := []struct {
 		name   string
