@@ -16,8 +16,8 @@ import (
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// withCluster opens the library on a new cluster, with a bare client beside it. Both connect with
-// dial, unless it is nil.
+// withCluster opens the library on a new cluster. The library and f use the same client, which
+// connects with dial unless it is nil.
 func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome) outcome {
 	var h host
 	defer h.stop()

@@ -109,8 +109,8 @@ const (
 	loginTimeout = 30 * time.Second
 )
 
-// startFlood starts logins at a constant rate. The stop of the flood ends them and waits for the
-// last one.
+// startFlood starts logins at a constant rate. The function stop of the flood ends them and waits
+// for the last one.
 func startFlood(ctx context.Context, users *userdb.Type, people int) *flood {
 	stored := mustGet(bcrypt.GenerateFromPassword([]byte(loginPassword), floodCost))
 	begin := time.Now()

@@ -98,7 +98,7 @@ func fold(s string) string {
 	}
 	var b strings.Builder
 	for s != "" {
-		n := strings.IndexRune(s, utf8.RuneError) // the next invalid byte
+		n := strings.IndexRune(s, utf8.RuneError) // the next invalid byte or U+FFFD; its bytes stay
 		if n < 0 {
 			return b.String() + foldRunes(s)
 		}

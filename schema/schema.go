@@ -96,19 +96,18 @@ func (b *Building) PlacesUnset(field string) bool {
 	return b != nil && slices.Contains(b.What[field], UnsetRule)
 }
 
-// RequiredRule names the rule of a required field: every live entry must have the field.
-const RequiredRule = "required"
-
-// TypedRule names the rule of a typed secondary field: another entry cannot have the same value in
-// this or another typed field.
+// Names of rules of fields.
 const (
+	// RequiredRule is the rule of a required field: every live entry must have the field.
+	RequiredRule = "required"
+	// TypedRule is the rule of a typed secondary field: another entry cannot have the same value in
+	// this or another typed field.
 	TypedRule = "typed"
-	// ManyRule names the rule of a secondary field that may have several values.
+	// ManyRule is the rule of a secondary field that may have several values.
 	ManyRule = "many"
+	// UnsetRule is the rule of an ordered field whose index also has the entries without a value.
+	UnsetRule = "unset"
 )
-
-// UnsetRule names the rule of an ordered field: its index also has the entries without a value.
-const UnsetRule = "unset"
 
 // A Field declares one field. The zero Field is a text facet without rules.
 type Field struct {

@@ -57,10 +57,10 @@ var (
 	}
 )
 
-// TestProverMatchesAllShortValues compares the verdicts on random fields, with kinds and under both
-// folds, with what the rules of the fields say about every short value. A witness may contain
-// letters that the short values lack, and may then be shorter than all of them that both fields
-// accept.
+// TestProverMatchesAllShortValues compares the verdicts on random fields to what the rules of the
+// fields say about every short value. The fields have kinds, and their types use both folds. A
+// witness may contain letters that the short values lack, and may then be shorter than all of them
+// that both fields accept.
 func TestProverMatchesAllShortValues(t *testing.T) {
 	all := texts(foldedLetters, 3)
 	parts := rapid.SampledFrom(append([]string{"|", "|", "(?:a|é)*", ".?", "[^@]+", "(?i:É){2}", "(?:^a|1$)", "(?m:^.*$)"}, foldedAtoms...))

@@ -212,7 +212,7 @@ type sideFigures struct {
 	P50        float64 `json:"p50_ms"`
 	P99        float64 `json:"p99_ms"`
 	Max        float64 `json:"max_ms"`
-	CPU        float64 `json:"server_cpu_us"`   // of an operation, all processes of the service
+	CPU        float64 `json:"server_cpu_us"`   // for one operation, all processes of the service
 	Memory     float64 `json:"memory_mib"`      // of all processes, the largest after a turn
 	Generator  float64 `json:"generator_share"` // the load generator's share of all processors
 }

@@ -114,10 +114,10 @@ func (r row) print(w io.Writer) {
 }
 
 // explanation is the text above the tables. The name of the peer takes the place of %s.
-const explanation = `"Ours" is ` + "`userdb serve`" + `, and "peer" is %s. The ratio is ours to the peer's, of
-operations a second: the median over pairs of turns, with the 95 %% interval of that median. If a
-column has two figures, the first is ours. "server µs/op" is the processor time that all processes
-of a side, including Redis, use for one operation; "MiB" is their memory; "generator" is the load
+const explanation = `"Ours" is ` + "`userdb serve`" + `, and "peer" is %s. The ratio compares operations a second, ours
+to the peer's: the median over pairs of turns, with the 95 %% interval of that median. If a column
+has two figures, the first is ours. "server µs/op" is the processor time that all processes of a
+side, including Redis, use for one operation; "MiB" is their memory; "generator" is the load
 generator's share of the machine's processors. README.md explains how this is measured, and which
 figures cannot be compared.
 `
@@ -138,7 +138,7 @@ func (r report) markdown(w io.Writer) {
 	peer := peers[r.Peer]
 	fmt.Fprintf(w, "# userdb and %s\n\nWritten by `make bench-peers` on %s, in %s.\n%s; load %s.\n%s.\n\n"+explanation,
 		peer, r.When.UTC().Format("2006-01-02 15:04 UTC"), r.Took, r.Machine, r.Load, r.Versions, peer)
-	fmt.Fprintf(w, "\nOf each sign-in, %s ms of processor are bcrypt.\n\n%s\n", number(r.Bcrypt), r.logs())
+	fmt.Fprintf(w, "\nEach sign-in spends %s ms of processor time in bcrypt.\n\n%s\n", number(r.Bcrypt), r.logs())
 	for i, x := range r.Rows {
 		if i == 0 || x.Service != r.Rows[i-1].Service || x.Accounts != r.Rows[i-1].Accounts {
 			fmt.Fprintf(w, "\n## On %s, %d accounts\n\n| job | callers |", title(x.Service), x.Accounts)

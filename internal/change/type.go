@@ -135,8 +135,8 @@ func ordersAny(st schema.Type) bool {
 	return false
 }
 
-// Rivals returns the fields, sorted, in which other entries may not have an entry's values of a
-// secondary field: all typed fields if the field is typed, or else the field alone.
+// Rivals returns the fields, sorted, in which no other entry can have the value that an entry has
+// in a secondary field: all typed fields if the field is typed, or else the field alone.
 func (t *Type) Rivals(field string) []string { return rivals(t.crossing, field) }
 
 // SettledRivals returns the Rivals of a field without the fields that are becoming typed, in which

@@ -98,8 +98,8 @@ func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, prov
 	t.dropOthers(old, facets, own, proved)
 }
 
-// A Proved names a value whose owner has shown that they receive what is sent to it.
-// The zero Proved is no value.
+// A Proved names a value whose owner has shown that they receive what is sent to it. The zero
+// Proved names no value.
 type Proved struct{ Field, Written string }
 
 // dropOthers removes from facets and own the values that may lead to the person who registered the

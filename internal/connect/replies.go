@@ -184,7 +184,7 @@ func (b *boundedConn) Read(p []byte) (int, error) {
 	return 0, b.replies.err
 }
 
-// explain adds the reason why the server refused the connection to an error of it.
+// explain adds to an error of the connection the reason for which the server refused it, if known.
 func (b *boundedConn) explain(err error) error {
 	if err == nil || b.refusal == "" {
 		return err

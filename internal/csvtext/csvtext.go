@@ -1,6 +1,6 @@
 // Package csvtext reads and writes cells of CSV where package encoding/csv does not suffice. It
 // distinguishes quoted cells from others, reads and writes cells that a spreadsheet must treat as
-// text, and disarms cells that a spreadsheet would run as formulas.
+// text, and escapes cells that a spreadsheet would run as formulas.
 package csvtext
 
 import (

@@ -242,9 +242,9 @@ func rangeOf(from, to string, n int) (first, last int, failed any) {
 
 // A lexBound is one end of a range of members.
 type lexBound struct {
-	text           string
-	open           bool // text itself is excluded
-	lowest, isLast bool // "-" and "+"
+	text            string
+	open            bool // text itself is excluded
+	lowest, highest bool // "-" and "+"
 }
 
 func parseLex(text string) (lexBound, bool) {
@@ -252,7 +252,7 @@ func parseLex(text string) (lexBound, bool) {
 	case text == "-":
 		return lexBound{lowest: true}, true
 	case text == "+":
-		return lexBound{isLast: true}, true
+		return lexBound{highest: true}, true
 	case strings.HasPrefix(text, "["):
 		return lexBound{text: text[1:]}, true
 	case strings.HasPrefix(text, "("):
@@ -263,12 +263,12 @@ func parseLex(text string) (lexBound, bool) {
 
 // after reports whether member is within a range whose lower end is b.
 func (b lexBound) after(member string) bool {
-	return b.lowest || !b.isLast && (member > b.text || member == b.text && !b.open)
+	return b.lowest || !b.highest && (member > b.text || member == b.text && !b.open)
 }
 
 // before reports whether member is within a range whose upper end is b.
 func (b lexBound) before(member string) bool {
-	return b.isLast || !b.lowest && (member < b.text || member == b.text && !b.open)
+	return b.highest || !b.lowest && (member < b.text || member == b.text && !b.open)
 }
 
 // rangeByLex implements ZRANGEBYLEX and, with reverse, ZREVRANGEBYLEX, for zsets whose scores are
@@ -307,10 +307,10 @@ func rangeByLex(d *data, args []string, reverse bool) any {
 		return true
 	}
 	switch {
-	case !reverse && from.isLast || reverse && to.lowest:
+	case !reverse && from.highest || reverse && to.lowest:
 	case !reverse:
 		z.ascend(from.text, yield)
-	case to.isLast:
+	case to.highest:
 		z.descend(yield)
 	default:
 		z.descendFrom(to.text, yield)

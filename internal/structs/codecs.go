@@ -38,8 +38,8 @@ func IsTexts(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String && t.Elem().PkgPath() == "" && t.PkgPath() == ""
 }
 
-// Codecs returns the names of the codecs that support a type or, if it is a pointer, its base type,
-// the preferred one first. The error says why no codec supports the type.
+// Codecs returns the names of the codecs that support a type, the preferred one first. For a
+// pointer, they are those of its base type. The error says why no codec supports the type.
 func Codecs(t reflect.Type) ([]string, error) {
 	t, _ = Base(t)
 	err := jsonProblem(t, map[reflect.Type]bool{})

@@ -10,7 +10,8 @@ import (
 // An EventKind is a kind of event. Package userdb exports it under the same name.
 type EventKind string
 
-// Kinds of events that happen to an entry. They are in histories and feeds.
+// Kinds of events that happen to an entry. Those of logins (see IsLogin) are only in feeds, the
+// others also in histories.
 const (
 	EventCreate       EventKind = "create"
 	EventUpdate       EventKind = "update"
@@ -33,8 +34,8 @@ const (
 	EventPasskeyClone EventKind = "passkey_clone"
 )
 
-// Kinds of events by and about operators. They are recorded only in feeds, whether or not histories
-// are kept.
+// Kinds of events that describe actions of operators, commands and programs with an API key. They
+// are recorded only in feeds, whether or not histories are kept.
 const (
 	EventWaits               EventKind = "waits" // the failed logins of an account were cleared
 	EventKeyCreate           EventKind = "key_create"
@@ -75,7 +76,8 @@ func KindList() string {
 	return strings.Join(all, ", ")
 }
 
-// IsOperator reports whether events of a kind are by or about operators.
+// IsOperator reports whether events of a kind describe actions of operators, commands and programs
+// with an API key.
 func (k EventKind) IsOperator() bool {
 	return slices.Index(Kinds, k) >= slices.Index(Kinds, EventWaits)
 }

@@ -69,7 +69,7 @@ func newColumns(o ImportOptions, primary string) (columns, error) {
 		case slices.Contains(productsByName[o.From].keys, name):
 			return c, fmt.Errorf("%w: %s cannot be ignored: every account of %s needs it", ErrInput, records.Quoted(name), o.From)
 		case name == "*" && o.From != "":
-			return c, fmt.Errorf("%w: name what to ignore: of an export of %s, everything that has no meaning here is left out anyway", ErrInput, o.From)
+			return c, fmt.Errorf("%w: \"*\" cannot be ignored; name what to ignore: everything in an export of %s that has no meaning here is left out anyway", ErrInput, o.From)
 		case name != "*":
 			c.unused[name] = true
 		}

@@ -274,8 +274,8 @@ func (im *importer) retire(ctx context.Context, l *line, r store.Record) (err er
 	return nil
 }
 
-// holding returns the value that the entry of a line is to hold. It ends as the line says or as r,
-// the stored record, says, whichever is later.
+// holding returns the value that the entry of a line is to hold, until the time in the line or that
+// in the stored record r, whichever is later.
 func (l *line) holding(r store.Record) store.Holding {
 	h := store.Holding{Entry: l.preserved.entry, HeldValue: l.preserved.hold}
 	for _, held := range store.HeldIn(r.Fields) {
@@ -295,7 +295,7 @@ func (l *line) holding(r store.Record) store.Holding {
 	return h
 }
 
-// rawRecord returns the record of an entry or a tombstone. It has no fields if there is none.
+// rawRecord returns the record of an entry or a tombstone, or one without fields if there is none.
 func (im *importer) rawRecord(ctx context.Context, prk recordkey.Key) (store.Record, error) {
 	hashes, err := store.Hashes(ctx, im.Engine, []string{prk.String()})
 	if err != nil {

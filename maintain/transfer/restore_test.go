@@ -158,7 +158,7 @@ func TestUpdateOfUnproven(t *testing.T) {
 				}
 				got, err := users.Tags(hints.UID("a")).Members(s.Ctx)
 				if want := strings.Contains(tt.line, tags) && tt.want == updated; err != nil || len(got) > 0 != want {
-					t.Errorf("got the tags %q, error %v", got, err)
+					t.Errorf("got the tags %q, error %v; want some: %v", got, err, want)
 				}
 			})
 		})

@@ -31,7 +31,7 @@ const (
 // Scopes lists all scopes.
 var Scopes = []string{ScopeRead, ScopeWrite, ScopeLogin, ScopeSCIM, ScopeAdmin}
 
-// MaxKeys is the greatest number of keys of one namespace.
+// MaxKeys is the maximum number of keys of one namespace.
 const MaxKeys = 1000
 
 var maxKeys = MaxKeys // tests lower it
@@ -75,7 +75,7 @@ func declareKey() (schema.Type, error) {
 	return t, nil
 }
 
-// HasScope reports whether the key has a scope.
+// HasScope reports whether the key has the given scope, or ScopeAdmin, which includes all others.
 func (k Key) HasScope(scope string) bool {
 	return slices.Contains(k.Scopes, scope) || slices.Contains(k.Scopes, ScopeAdmin)
 }

@@ -269,7 +269,7 @@ var signInKinds = []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed,
 // readSignIns reads a page of the sign-ins of an entry, successes and failures.
 func (a *account) readSignIns(ctx context.Context, db *userdb.DB, e userdb.Entry, after string) error {
 	a.Paged = after != ""
-	found, err := db.Events(ctx, userdb.EventQuery{Latest: true, After: after, Kinds: signInKinds, Key: e.Key(), Limit: maxGuesses})
+	found, err := db.Events(ctx, userdb.EventQuery{Latest: true, After: after, Kinds: signInKinds, Key: e.Key(), Limit: maxSignIns})
 	if isAny(err, userdb.ErrCursor) {
 		return nil // events as old as that are no longer kept
 	}

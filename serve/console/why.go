@@ -234,14 +234,14 @@ func countFamiliar(s userdb.LoginStatus) (n int) {
 	return n
 }
 
-// maxGuesses limits how many of the latest sign-ins a page reads, for the tab that lists them and
+// maxSignIns limits how many of the latest sign-ins a page reads, for the tab that lists them and
 // to find the origins of guesses.
-const maxGuesses = 1000
+const maxSignIns = 1000
 
 // guessOrigins returns the origins from which somebody has tried passwords of an account since its
 // last login, the latest first.
 func guessOrigins(ctx context.Context, db *userdb.DB, e userdb.Entry) (origins []string) {
-	page, err := db.Events(ctx, userdb.EventQuery{Latest: true, Kinds: []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed}, Key: e.Key(), Limit: maxGuesses})
+	page, err := db.Events(ctx, userdb.EventQuery{Latest: true, Kinds: []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed}, Key: e.Key(), Limit: maxSignIns})
 	if err != nil {
 		return nil // the page leaves them out
 	}

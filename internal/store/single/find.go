@@ -16,7 +16,7 @@ var (
 	followScript = redisx.NewScript(0, source("follow"))
 )
 
-// Find implements [store.Engine]. It answers all lookups in one round trip.
+// Find implements [store.Engine]. With scripts, it answers all lookups in one round trip.
 func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []store.Found, err error) {
 	switch {
 	case len(lookups) == 0:
