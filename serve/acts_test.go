@@ -43,8 +43,8 @@ func TestTransferEvents(t *testing.T) {
 	})
 }
 
-// TestLongTexts checks that a request with a text too long for any identifier costs no more if the
-// text has a canonical form that is expensive to compute.
+// TestLongTexts checks that a request with a text too long for any identifier allocates little more
+// memory if the text has a canonical form that is expensive to compute.
 func TestLongTexts(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)

@@ -174,11 +174,10 @@ func TestSelfRegistered(t *testing.T) {
 	})
 }
 
-// factorRoutes says how each operation that returns an entry or begins a session responds for an
-// entry with a second factor, after one step or none.
+// factorRoutes says how each operation with the scope login that returns an entry or begins a
+// session responds for an entry with a second factor, after one step or none.
 //
 //   - refused: code factor, without an entry or a session
-//   - reads: an entry, to a key with the right scope, which the caller must not take for a login
 //   - vouched: a session only if the caller says that it has made sure of the second step
 //   - second step: an entry or session after the second step
 //   - both steps: an entry or session, for a passkey whose authenticator has verified its user

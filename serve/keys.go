@@ -11,9 +11,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits on wrong keys. An origin that sends more than maxWrongKeys of them within wrongKeyWindow
-// is told to wait. Valid keys are accepted at any time. When maxOrigins origins have been counted,
-// counting starts again for all of them.
+// Limits on wrong keys. To an origin that sends more than maxWrongKeys of them within
+// wrongKeyWindow, the service responds with code throttled. Valid keys are accepted at any time.
+// When maxOrigins origins have been counted, counting starts again for all of them.
 const (
 	maxWrongKeys   = 20
 	maxOrigins     = 10_000

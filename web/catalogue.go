@@ -16,7 +16,7 @@ import (
 //
 //   - For problems: a field and a rule ("email taken"), a rule, or "". The first of these that
 //     exists is used.
-//   - For messages after a form: "done" and the value of the parameter done in the path, such as
+//   - For messages after a form: "done" and the value of the query parameter done, such as
 //     "done welcome".
 //   - For mails: "mail" and the kind, such as "mail reset", and the same with "subject" after it.
 //   - For everything else on pages: the English text.
@@ -119,7 +119,7 @@ func (p Page) Time(t time.Time) string {
 	return t.UTC().Format(catalogueOf(p.Language).lookup("time layout"))
 }
 
-// Done returns the message that the parameter done of the path asks for, or "".
+// Done returns the message that the query parameter done asks for, or "".
 func (p Page) Done() string {
 	key := "done " + p.Form.Get("done")
 	if _, has := Texts[key]; !has && catalogueOf(p.Language)[key] == "" {

@@ -214,9 +214,10 @@ func (t *Type) RefusalReason(field string) string {
 	return reason
 }
 
-// UndeclaredReason returns a message that a field is not declared, or "" if it is declared. The
-// message suggests a similar name, if there is one among the declared fields and the further names
-// that the caller accepts. Otherwise it lists the declared fields.
+// UndeclaredReason returns a message that a field is not declared, or "" if it is declared. If a
+// tertiary record has the name, the message says so. Otherwise it suggests a similar name among the
+// declared fields and the further names that the caller accepts or, if none is similar, lists the
+// declared fields.
 func (t *Type) UndeclaredReason(field string, accepted ...string) string {
 	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""

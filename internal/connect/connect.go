@@ -56,7 +56,7 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	if cache.Entries > 0 {
 		return nil, fmt.Errorf("%w: a cache needs a client of its own; open the store by its URL", store.ErrCache)
 	}
-	const stale = "it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache"
+	const stale = "it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.CacheSize"
 	switch c := c.(type) {
 	case *redis.Client:
 		if o := c.Options(); o.ClientSideCache != nil || o.ClientSideCacheConfig != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestOneDial checks that no client of a store dials again by itself. The engine retries, and
-// otherwise a host that is down would cost five dials for each attempt.
+// TestOneDial checks that no client of a store dials again by itself. If it did, each attempt of
+// the engine at a host that is down would cost five dials.
 func TestOneDial(t *testing.T) {
 	for _, url := range []string{"redis://127.0.0.1:1", "redis+sentinel://127.0.0.1:1?master_name=m", "redis+cluster://127.0.0.1:1"} {
 		e, err := Open(t.Context(), url, store.Cache{})
@@ -89,8 +89,8 @@ func TestUnknownMasterOrDatabase(t *testing.T) {
 	}
 }
 
-// TestSentinelsDown checks that a store whose Sentinels are down fails after few attempts, and that
-// the error is one line that names each Sentinel.
+// TestSentinelsDown checks that a change is certainly not made if the Sentinels of the store are
+// down, and that the error is one line that names each Sentinel.
 func TestSentinelsDown(t *testing.T) {
 	e, err := Open(t.Context(), "redis+sentinel://127.0.0.1:1?addr=127.0.0.1:2&master_name=m", store.Cache{})
 	if err != nil {

@@ -135,9 +135,9 @@ type Copy struct{ From, To string }
 // AwaitSchema waits until no writer relies on a schema that has been replaced.
 type AwaitSchema struct{}
 
-// On a cluster, the tertiary records of a new entry are prepared at keys that belong to one
-// attempt: ~/fill/REV/{KEY}, whose braces put them into the slot of the record. The entry's field
-// ~fill says that they belong to it until they are in place.
+// On a cluster, a change prepares the tertiary records that it writes or drops at keys that belong
+// to one attempt: ~/fill/REV/{KEY}, whose braces put them into the slot of the record. The entry's
+// field ~fill says that they belong to it until they are in place.
 
 // A Fill holds the contents of a ~fill field: the records that a change prepared, and the rev that
 // the change wrote.

@@ -128,8 +128,8 @@ func (s *migration) moveHold(ctx context.Context, prk recordkey.Key, h, replacem
 }
 
 // endRivalHolds ends other entries' holds of the values that an entry has under the new schema, in
-// fields that were secondary before: the entry had a right to these values, if in another form. It
-// reports whether it ended any.
+// fields that were secondary before: the entry had a right to these values, perhaps in another
+// form. It reports whether it ended any.
 func (s *migration) endRivalHolds(ctx context.Context, prk recordkey.Key) (ended bool, err error) {
 	r, err := s.read(ctx, prk)
 	if err != nil {

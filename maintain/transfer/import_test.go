@@ -108,8 +108,8 @@ func counts(r transfer.Report) transfer.Report {
 	return transfer.Report{Read: r.Read, Created: r.Created, Updated: r.Updated, Skipped: r.Skipped, Refused: r.Refused}
 }
 
-// importText imports a text and checks the report. If want has only the fields that the function
-// counts keeps, importText ignores the others.
+// importText imports a text and checks the report. If want sets no other fields than counts keeps,
+// importText compares only those.
 func (s *site) importText(t testdb.Tester, in string, o transfer.ImportOptions, want transfer.Report) {
 	t.Helper()
 	if o.Refused == nil && want.Refused == 0 {

@@ -225,15 +225,19 @@ func throughKey(e userdb.HistoryEvent) string {
 	return " through API key " + name
 }
 
-// factorsText says which second step an account has after a change. methods lists its methods.
+// factorsText says which second step an account has after a change. methods lists its methods, with
+// commas between them.
 func factorsText(methods string) string {
-	switch {
-	case methods == "":
+	if methods == "" {
 		return "removed the second step"
-	case !strings.Contains(methods, "totp"):
-		return "changed the second step"
 	}
-	return "changed the second step, which is now by app" + map[bool]string{true: " or recovery code"}[strings.Contains(methods, "recovery")]
+	var ways []string
+	for _, way := range [...]struct{ method, text string }{{"totp", "app"}, {"passkey", "passkey"}, {"recovery", "recovery code"}} {
+		if slices.Contains(strings.Split(methods, ","), way.method) {
+			ways = append(ways, way.text)
+		}
+	}
+	return "changed the second step" + prefixIfAny(", which is now by ", strings.Join(ways, " or "))
 }
 
 // operatorActionText returns what an operator did, or what was done to one.

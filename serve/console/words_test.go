@@ -31,3 +31,18 @@ func TestByWhom(t *testing.T) {
 		}
 	}
 }
+
+// TestFactorsText checks that the history names every method by which the second step can be taken.
+func TestFactorsText(t *testing.T) {
+	for methods, want := range map[string]string{
+		"":                      "removed the second step",
+		"passkey":               "changed the second step, which is now by passkey",
+		"recovery,totp":         "changed the second step, which is now by app or recovery code",
+		"passkey,recovery,totp": "changed the second step, which is now by app or passkey or recovery code",
+		"another":               "changed the second step",
+	} {
+		if got := factorsText(methods); got != want {
+			t.Errorf("factorsText(%q) = %q, want %q", methods, got, want)
+		}
+	}
+}

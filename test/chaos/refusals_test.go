@@ -39,8 +39,8 @@ func (r *run) fill(i int, hold time.Duration) {
 
 // fillDisk makes the disk of a master look full after its file has grown by space bytes. It does
 // not need root: a resource limit stops further writes. The write that does not fit ends the
-// process. Then fillDisk cuts the file after its last complete transaction and starts the master
-// again with it.
+// process. Then fillDisk cuts the file after its last complete command or transaction, and starts
+// the master again with it.
 func (r *run) fillDisk(i, space int, hold time.Duration) {
 	master := r.master(i)
 	node := r.raw[master]

@@ -300,7 +300,7 @@ func TestOpenIDProvider(t *testing.T) {
 	v.signIn(one, "ada", nil)
 	v.wantAccount("new keys", "ada@example.org with 2 links")
 
-	// If the provider is gone, the visitor is told so within five seconds.
+	// If the provider is gone, the response says so within five seconds.
 	late := s.visitor()
 	at = late.atProvider(late.begin(one, nil), "ada")
 	one.kill()

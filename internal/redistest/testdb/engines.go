@@ -57,7 +57,7 @@ var skipped atomic.Int64
 func Skip(d time.Duration) { skipped.Add(int64(d)) }
 
 // FakeClockEngine returns a cluster engine that moves the clock forward instead of sleeping for
-// more than a second, for example for writers in other processes.
+// more than a second, as it would while it waits for writers in other processes.
 func FakeClockEngine(client redis.UniversalClient) *cluster.Engine {
 	return cluster.New(client, cluster.Options{
 		Now: func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) },

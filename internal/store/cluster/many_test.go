@@ -98,7 +98,7 @@ func manyScenarios() []scenario {
 	ab := entries(someRev, "A email=a", "B email=b")
 	aw := withFurther(a, "A", "w")
 	abwv := withFurther(withFurther(ab, "A", "w"), "B", "v")
-	bare := withFurther(entries("", "A email=a"), "A", "w")
+	bare := with(withFurther(entries("", "A email=a"), "A", "w"), "user/email:w/~prk", text("user/uid:A"))
 	return []scenario{
 		{name: "many: add w | create email=w", start: a, actors: [][]verb{sequence(add("A", "w")), sequence(create("Q", "email=w"))}, wins: 1},
 		{name: "many: add w | create name=w", start: a, actors: [][]verb{sequence(add("A", "w")), sequence(create("Q", "name=w"))}, wins: 1},

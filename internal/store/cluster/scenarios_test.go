@@ -235,7 +235,7 @@ func entries(rev string, each ...string) func() map[string]*cell {
 		for _, one := range each {
 			uid, words, _ := strings.Cut(one, " ")
 			prk := "user/uid:" + uid
-			rev := ("r" + uid + "___________")[:store.RevLen]
+			entryRev := ("r" + uid + "___________")[:store.RevLen]
 			c := hash(words)
 			for field, value := range pairs(words) {
 				canonical := people.Schema.Canonical(value)
@@ -252,11 +252,11 @@ func entries(rev string, each ...string) func() map[string]*cell {
 				}
 				srv := prk
 				if rev != "" {
-					srv += " " + rev
+					srv += " " + entryRev
 				}
 				cells["user/"+field+":"+canonical+"/~prk"] = &cell{kind: 's', text: srv}
 			}
-			c.hash["~isa"], c.hash["~prk"], c.hash["uid"], c.hash["~rev"] = "user", prk, uid, rev
+			c.hash["~isa"], c.hash["~prk"], c.hash["uid"], c.hash["~rev"] = "user", prk, uid, entryRev
 			cells[prk] = c
 		}
 		return cells

@@ -37,9 +37,10 @@
 --             attempts over all tickets ("" for no maximum), and the time within which they count,
 --             in milliseconds
 -- ARGV[10..]  for "try": names of factors
--- ARGV[6..10] for "spend": name of the factor, number, later | once | counter, origin, and the
---             maximum number of origins
--- Reply: {name, member} of the ticket; {} if there is no such ticket
+-- ARGV[6..10] for "spend": name of the factor ("" for none), number, later | once | counter,
+--             origin, and the maximum number of origins
+-- Reply: {name, member} of the ticket; {} if there is no such ticket, or if it allows no further
+--        attempt
 --        for "try" {name, member, time, "" | "last", value of each factor}: last if no further
 --        wrong attempt will be allowed; or {name, member, time, "refused", how long to wait in
 --        milliseconds} if this attempt is not allowed

@@ -41,7 +41,7 @@ var (
 
 func source(name string) string { return redisx.Source(scripts, name) }
 
-// Keys holds the methods of an engine that need only one slot at a time.
+// Keys implements the methods of an engine that need only one slot at a time.
 type Keys struct {
 	client  *redisx.Client
 	finds   *redisx.Batcher[*pendingLookup]

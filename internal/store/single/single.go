@@ -1,5 +1,6 @@
 // Package single implements [store.Engine] for one Redis server: standalone, found through
-// Sentinel, or embedded. A change or a lookup takes one Lua script and one round trip.
+// Sentinel, or embedded. A change or a lookup takes one Lua script and one round trip, except that
+// lookups of many callers share two round trips of plain commands.
 package single
 
 import (
