@@ -140,7 +140,7 @@ func pbkdf2Text(hash, iterations string, salt, key []byte) string {
 // function, the iterations and the length of the salt as big-endian 32-bit numbers; the salt; the
 // key.
 const (
-	aspNetHead   = "AQAAAA" // 1, and a hash function below 4
+	aspNetHead   = "AQAAAA" // 1, and a hash function below 16
 	aspNetHeader = 13       // bytes before the salt
 )
 

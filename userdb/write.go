@@ -285,8 +285,9 @@ func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string
 	return t.db.hashers.hashUnchecked(ctx, c, t.declared, n.Password)
 }
 
-// addNewProblems adds the other problems of a new entry to wrong: a UID that is taken or retired,
-// and values that are missing or taken. uid may be "".
+// addNewProblems adds the other problems of a new entry to wrong, and returns all problems as one
+// error. The others are a UID that is taken or retired, and values that are missing or taken. uid
+// may be "".
 func (t *Type) addNewProblems(ctx context.Context, wrong problems, uid string, facets map[string]string) error {
 	r := t.newRecordAt(uid)
 	if uid != "" && r.Key.IsValid() {

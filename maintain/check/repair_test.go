@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// leftByDamage lists the problems that remain after the repair of a damage: decisions for a person,
-// and warnings. Nothing remains of other damages.
+// leftByDamage lists, for each kind of damage, the problems that a repair leaves: decisions for a
+// person, and warnings. A repair leaves no problem of any other kind of damage.
 var leftByDamage = map[string][]string{
 	"entry of another Redis type":              {"prk_kind " + prk},
 	"hash under a field that is not primary":   {"key_field user/nick:F"},
@@ -95,9 +95,10 @@ func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
 	return all
 }
 
-// TestEachDamage checks that every damage is repaired, and is reported by a check of the store and
-// by a check of the damaged entry alone. Unlike other tests, it lets the first check of a cluster
-// wait for writers, although there are none.
+// TestEachDamage checks for each kind of damage that a check of the store reports it, that a check
+// of the damaged entry alone reports it, and that a repair leaves only what leftByDamage lists.
+// Unlike other tests, it lets the first check of a cluster wait for writers, although there are
+// none.
 func TestEachDamage(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, d := range damages {

@@ -109,7 +109,7 @@ func (f eventFilter) isPlain() bool { return f == eventFilter{Account: f.Account
 const maxEventPages = 5
 
 // readEvents reads a page of the events that a filter selects, the newest first. The page may be
-// short.
+// short. Without q.Latest, readEvents ignores the filter, and the oldest events come first.
 func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (p userdb.EventPage, err error) {
 	if f.isPlain() || !q.Latest {
 		return db.Events(ctx, q)
@@ -183,7 +183,8 @@ func readAccountEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, 
 	return p, nil
 }
 
-// readHistory reads a page of the events that a query and a filter select, the newest first.
+// readHistory reads a page of the events that a query and a filter select, the newest first. Without
+// q.Latest, it ignores the filter.
 func readHistory(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (userdb.EventPage, error) {
 	if q.Key.IsValid() && q.Latest {
 		return readAccountEvents(ctx, db, q, f)

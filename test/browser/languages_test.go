@@ -120,7 +120,7 @@ func (b *browser) checkLanguage(language string) {
 }
 
 // cutElements is an expression for the elements that are cut or wider than the window with text of
-// a size. Text for screen readers alone is not.
+// a size. It leaves out text that only screen readers read.
 const cutElements = `(() => {
 	document.documentElement.style.fontSize = %q;
 	const width = document.documentElement.clientWidth;

@@ -45,7 +45,7 @@ func newProvider(t *testing.T) *provider {
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// setSubject sets the subject as whom visitors are signed in from now on.
+// setSubject sets the subject that later visitors are signed in as.
 func (p *provider) setSubject(sub string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -370,7 +370,7 @@ func (a *attempt) removeClaim(ctx context.Context, i int, mode string) error {
 // finish does the work that is due after the commit. A check finds any work left undone. finish
 // returns an error only if a server refuses some of the work permanently.
 func (a *attempt) finish(ctx context.Context) error {
-	if !a.leavesWork() { // as most creates do not
+	if !a.leavesWork() {
 		return nil
 	}
 	failed := make(chan error, 1)
