@@ -25,8 +25,8 @@ type kind struct {
 	quick func(value string) bool
 	// visible says that values must not contain invisible characters other than the two joiners.
 	visible bool
-	// emoji says that they may have U+FE0F after a symbol nevertheless, because phones write it
-	// there. The canonical form leaves it out.
+	// emoji says that values may have U+FE0F after a symbol, although it is invisible, because
+	// phones write it there. The canonical form leaves it out.
 	emoji bool
 	// max is the maximum length of a value in bytes.
 	max int

@@ -126,8 +126,8 @@ func TestUntyped(t *testing.T) {
 
 // TestTypedMeanwhile makes a field typed while programs write. If two entries come to share a value
 // just before writers compare the values of the field with those of others, the change must fail.
-// After that, writers must refuse such a value. A search in any field must not use the field before
-// all entries have been surveyed.
+// Once writers compare the values, they must refuse such a value. A search in any field must not
+// use the field before all entries have been surveyed.
 func TestTypedMeanwhile(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for name, also := range map[string]func(*schema.Type){

@@ -183,8 +183,8 @@ func readAccountEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, 
 	return p, nil
 }
 
-// readHistory reads a page of the events that a query and a filter select, the newest first. Without
-// q.Latest, it ignores the filter.
+// readHistory reads a page of the events that a query and a filter select, the newest first.
+// Without q.Latest, it ignores the filter.
 func readHistory(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (userdb.EventPage, error) {
 	if q.Key.IsValid() && q.Latest {
 		return readAccountEvents(ctx, db, q, f)

@@ -202,8 +202,8 @@ func TestVerifyWithCode(t *testing.T) {
 	})
 }
 
-// TestGuessedCodes checks that if somebody who knows the password guesses codes in parallel, only 20
-// of them are checked, and that the operator can still sign in with a recovery code.
+// TestGuessedCodes checks that if somebody who knows the password guesses codes in parallel, only
+// 20 of them are checked, and that the operator can still sign in with a recovery code.
 func TestGuessedCodes(t *testing.T) {
 	d := open(t, "memory:")
 	_, codes := d.addFactor()

@@ -78,10 +78,10 @@ func removesTags(o op) bool {
 	return (o.Ask.Verb == "delete" || o.Ask.Verb == "replace") && (o.Answer.What == "ok" || o.Answer.What == "unknown")
 }
 
-// createdSince describes another create that certainly made the account whose tags reading returned,
-// so that change, a create whose outcome is unknown, never took effect. The other one began after
-// change and succeeded before reading began, and nobody deleted the account afterwards. If there is
-// none, or if change is not a create, createdSince returns "".
+// createdSince describes another create that certainly made the account whose tags reading
+// returned, so that change, a create whose outcome is unknown, never took effect. The other one
+// began after change and succeeded before reading began, and nobody deleted the account afterwards.
+// If there is none, or if change is not a create, createdSince returns "".
 func createdSince(change, reading op, ops []op) string {
 	if change.Ask.Verb != "create" {
 		return ""
