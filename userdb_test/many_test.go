@@ -138,7 +138,7 @@ func (m *manySteps) edit(e *userdb.Entry, fields map[string][]string) {
 	fields[field] = texts
 }
 
-// step makes one change and reports the outcome.
+// step makes one change and compares its outcome with the model.
 func (m *manySteps) step(ctx context.Context) {
 	uid := fmt.Sprint("u", m.rnd.IntN(4))
 	was, exists := m.model[uid]

@@ -235,8 +235,8 @@ func TestCreateOnceLateCommand(t *testing.T) {
 }
 
 // delayCommand delays a command of a request until just before a command of the corrected request.
-// hasLate and hasAt report whether the two requests had that many commands. created reports whether
-// the corrected request created its entry.
+// hasLate and hasAt report whether the two requests had the commands with these numbers. created
+// reports whether the corrected request created its entry.
 func (g *loginSite) delayCommand(late, at int) (hasLate, hasAt, created bool) {
 	t := g.t
 	t.Helper()
@@ -385,8 +385,8 @@ func TestCreateOnceTakenOver(t *testing.T) {
 }
 
 // takeOverAt delays a command of a request until just before a command of another request. hasLate
-// and hasAt report whether the two requests had that many commands. winner is the name in the
-// entry.
+// and hasAt report whether the two requests had the commands with these numbers. winner is the name
+// in the entry.
 func (g *loginSite) takeOverAt(late, at int) (hasLate, hasAt bool, winner string) {
 	t := g.t
 	t.Helper()

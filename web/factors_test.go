@@ -487,7 +487,8 @@ func TestRequireLevel(t *testing.T) {
 		}
 	}
 
-	// A bearer token that is too old, and one that no other token of its owner could replace.
+	// With a bearer token that is too old, the answer asks for another one. If the owner has no
+	// factor, no other token would help.
 	programs := web.Auth{Users: users, Bearer: true, SignInPath: "/signin", VerifyPath: "/verify", FactorsPath: "/security"}
 	const again = `Bearer realm="userdb", error="insufficient_user_authentication", error_description="sign in again"`
 	for _, tt := range []struct {

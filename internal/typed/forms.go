@@ -18,8 +18,9 @@ import (
 
 // A form converts between values of a Go type and their wire form in one codec.
 type form struct {
-	// write returns the wire form, and reports whether v is empty: an empty text, the zero time or
-	// a nil slice. Numbers and booleans are never empty: 0 and false are values.
+	// write returns the wire form, and reports whether v is empty: an empty text, the zero time, or
+	// null in JSON, such as a nil slice or map. Numbers and booleans are never empty: 0 and false
+	// are values.
 	write func(v reflect.Value) (wire string, empty bool, err error)
 	// read sets v, which is zero. It returns an error if v cannot hold the value.
 	read func(v reflect.Value, wire string) error

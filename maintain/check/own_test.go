@@ -31,6 +31,7 @@ func TestOwnRecords(t *testing.T) {
 		{"~/types of another Redis type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
 		{"~/types lost", [][]string{{"del", "~/types"}}, []string{"own_types ~/types", "own_types ~/types"}, true},
 		{"a type name that no key can hold", [][]string{{"sadd", "~/types", ""}}, []string{"own_types ~/types"}, true},
+		// This does no harm, because a key can hold the name.
 		{"a type name that begins with ~", [][]string{{"sadd", "~/types", "~x"}}, nil, true},
 		{"a secret of another Redis type", [][]string{{"del", "~/secret"}, {"rpush", "~/secret", "x"}}, []string{"own_secret ~/secret"}, true},
 		{"a short secret", [][]string{{"set", "~/secret", "abc"}}, []string{"own_secret ~/secret"}, true},
