@@ -43,6 +43,7 @@ type outcome struct {
 	estimate
 	cpu      *estimate // nil if there is no row NAME-cpu
 	p99      *estimate
+	rueidis  *estimate
 	took     time.Duration
 	entries  int // number of entries, set by comparePasses
 	note     string
@@ -171,7 +172,7 @@ func (j *job) sit(ctx context.Context) {
 	j.took += time.Since(began)
 }
 
-// report yields the row of a job, and its NAME-cpu and NAME-p99.
+// report yields the row of a job, and its NAME-cpu, NAME-p99 and NAME-rueidis.
 func (j *job) report(yield func(row, outcome)) {
 	o := merge(j.done)
 	o.took = j.took
@@ -181,6 +182,9 @@ func (j *job) report(yield func(row, outcome)) {
 	}
 	if o.p99 != nil && j.p99 > 0 {
 		yield(row{name: j.name + "-p99", what: "99th percentile, against the lowest of theirs", target: j.p99, atMost: true}, outcome{estimate: *o.p99})
+	}
+	if o.rueidis != nil {
+		yield(row{name: j.name + "-rueidis", what: "throughput, against rueidis alone", target: 1}, outcome{estimate: *o.rueidis})
 	}
 }
 
@@ -210,6 +214,7 @@ func merge(all []outcome) outcome {
 	o.estimate = *estimates(func(o outcome) *estimate { return &o.estimate })
 	o.cpu = estimates(func(o outcome) *estimate { return o.cpu })
 	o.p99 = estimates(func(o outcome) *estimate { return o.p99 })
+	o.rueidis = estimates(func(o outcome) *estimate { return o.rueidis })
 	for i := range o.variants {
 		for _, other := range all[1:] {
 			o.variants[i].add(other.variants[i])
