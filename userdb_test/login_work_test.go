@@ -170,7 +170,7 @@ func TestWorkOfImportedHash(t *testing.T) {
 			own, other     uint64
 		}{
 			{"wrong", wrongPassword, 0, 1},
-			{"not ASCII", "pässwörd", 0, 2}, // a hash of the original's encoding could not match
+			{"not ASCII", "pässwörd", 0, 2}, // the original wrote no such hash, so its encoding is not tried
 			{"right, and replaced", "correct horse", 1, 1},
 			{"right again", "correct horse", 1, 0},
 			{"wrong again", wrongPassword, 1, 0},
