@@ -121,8 +121,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// visitTwice requests the account page with a session and a header that is there twice, and returns
-// the status and the body of the response. The cookies are in two headers, as HTTP/2 allows.
+// visitTwice requests the account page with a session, sends one header twice, and returns the
+// status and the body of the response. The cookies are in two headers, as HTTP/2 allows.
 func visitTwice(t *testing.T, front, secret, name string) (int, string) {
 	t.Helper()
 	c, err := tls.Dial("tcp", strings.TrimPrefix(front, "https://"), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec

@@ -15,8 +15,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// twoTypes returns the built-in schema with another type, order, which has a number and an exact
-// code.
+// twoTypes returns the built-in schema with two more types: order, which has a number and an exact
+// code, and note, which has only an id.
 func twoTypes() schema.Schema {
 	s := schema.User()
 	s.Types["order"] = schema.Type{

@@ -247,8 +247,8 @@ func TestSlowCatchUp(t *testing.T) {
 	}
 }
 
-// TestStreamEnds checks that a stream sends pings, and that it ends with the service and with its
-// key.
+// TestStreamEnds checks that a stream sends pings, and that it ends when its key is revoked or the
+// service shuts down.
 func TestStreamEnds(t *testing.T) {
 	defer serve.SetPingInterval(20 * time.Millisecond)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
@@ -285,7 +285,8 @@ func TestStreamEnds(t *testing.T) {
 	must(t, <-ended)
 }
 
-// TestStreamRevoked checks that a stream ends with its key, without waiting for the next ping.
+// TestStreamRevoked checks that a stream ends when its key is revoked, without waiting for the next
+// ping.
 func TestStreamRevoked(t *testing.T) {
 	defer serve.SetPingInterval(time.Hour)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
@@ -352,8 +353,7 @@ func TestOrigins(t *testing.T) {
 }
 
 // TestListenersThatCatchUp checks that only a limited number of listeners of a key read old events
-// at a time, while listeners of other keys may. Listeners that follow the feed, or ask only for new
-// events, do not count.
+// at a time. Listeners that follow the feed, or ask only for new events, do not count.
 func TestListenersThatCatchUp(t *testing.T) {
 	defer serve.SetMaxCatchUps(4)() // so that a key may have one
 	defer serve.SetPlaceTimeout(50 * time.Millisecond)()
@@ -367,7 +367,7 @@ func TestListenersThatCatchUp(t *testing.T) {
 	other := c.withKey(c.makeKey(admin.Key{Name: "other", Scopes: []string{admin.ScopeAdmin}}))
 	first := c.listen("")
 	var end func()
-	c.until("the first listener has caught up", func() bool { end = service.HoldCatchUp("all"); return end != nil })
+	c.until("no listener reads old events", func() bool { end = service.HoldCatchUp("all"); return end != nil })
 	refused := func(what, query string) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(c.Ctx)

@@ -97,8 +97,8 @@ type entryCall struct {
 	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
 }
 
-// recordedCalls lists calls that each add one event to the feed. All but "log in" also add a line
-// to the history of the entry.
+// recordedCalls lists calls that each add one event to the feed. All but "log in" and "delete" also
+// add a line to the history of the entry.
 var recordedCalls = []entryCall{
 	{"update", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return setJob(ctx, users, e.UID(), "cook")

@@ -222,7 +222,7 @@ func (g *loginSite) raceProblem(name string, ours, theirs error) string {
 }
 
 // TestIssueDuringDisable issues tokens while another caller disables the entry. None of them may be
-// valid afterward.
+// valid afterwards.
 func TestIssueDuringDisable(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secrets := make([]string, 8)

@@ -170,7 +170,8 @@ func TestWorkOfImportedHash(t *testing.T) {
 			own, other     uint64
 		}{
 			{"wrong", wrongPassword, 0, 1},
-			{"not ASCII", "pässwörd", 0, 2}, // a hash of the original's encoding could not match
+			// The original wrote no hash of this kind, so its encoding is not tried.
+			{"not ASCII", "pässwörd", 0, 2},
 			{"right, and replaced", "correct horse", 1, 1},
 			{"right again", "correct horse", 1, 0},
 			{"wrong again", wrongPassword, 1, 0},

@@ -53,7 +53,7 @@ func (g *loginSite) wantLogin(why, identifier string, want bool) {
 }
 
 // wantSent checks the address that a secret is sent to for a visitor who types an identifier. If
-// want is "", there must be none, for the application either.
+// want is "", no secret may be issued, neither for the visitor nor for the application.
 func (g *loginSite) wantSent(why, typed, want string) {
 	g.t.Helper()
 	ctx, purpose := g.t.Context(), why+" "+typed

@@ -213,8 +213,8 @@ func lengthOf(reply any) int {
 }
 
 // TestLargeRecords replaces, reads and deletes records with more members than one call handles.
-// Afterward readers must see none of them, another entry with the UID must not inherit any, and no
-// record may be left over.
+// Afterwards, readers must see none of them, another entry with the UID must not inherit any, and
+// no record may be left over.
 func TestLargeRecords(t *testing.T) {
 	const n = 2500
 	eachStore(t, func(t *testing.T, s *site) {

@@ -627,10 +627,10 @@ func (f *Flows) askForSteps(to string) (string, error) {
 
 // confirmByMail mails a link with a token to an address that was typed, and a notice to the
 // addresses of the account. It asks for the password again, or for both steps if the account has a
-// second factor: somebody at an open session may not be its owner, and an address gives access to
-// the account. The mail goes to the address that will be stored, without the spaces that were typed
-// around it. It is sent whether or not somebody has the address, which only those who read the mail
-// learn. form is the path of the page, and path the path of the link.
+// second factor: somebody at an open session may not be the owner of the account, and an address
+// gives access to it. The mail goes to the address that will be stored, without the spaces that
+// were typed around it. It is sent whether or not another account has the address: only those who
+// read the mail learn that. form is the path of the page, and path the path of the link.
 func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link, notice MailKind) (string, error) {
 	ctx, to, e := r.Context(), strings.TrimSpace(r.PostFormValue("email")), Entry(r.Context())
 	if needsSteps(r) {

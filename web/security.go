@@ -61,7 +61,8 @@ func (f *Flows) factors(r *http.Request) (any, error) {
 // maxSecurityChanges is how often the owner of an account may change its factors within an hour.
 const maxSecurityChanges = 20
 
-// security adds and removes second factors, and replaces recovery codes.
+// security adds and removes second factors, replaces recovery codes, and mails another link to
+// those who have not verified their address.
 func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error) {
 	if r.PostFormValue("do") != "add" { // all others mail the owner
 		limit := Limit{Auth: f.Auth, Name: "security", Max: maxSecurityChanges}

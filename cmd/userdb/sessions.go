@@ -56,7 +56,7 @@ func listSessionsCommand(s *session) *cobra.Command {
 		Short: "List the sessions of an entry",
 		Long: `List the sessions of an entry, the most recently seen first. Prints the ID of each, which is not its
 secret, when it was started and last seen (to the minute), and when it expires at the latest. On a
-terminal IDs are shortened.`,
+terminal, IDs are shortened and the start is left out.`,
 		Example: `  userdb login --session --password-stdin -- Alice < secret.txt
   userdb session list '*=Alice' --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {

@@ -313,8 +313,8 @@ func TestSetValues(t *testing.T) {
 	}
 }
 
-// TestManyWhileBuilding checks that an entry gets no second value until every program that writes
-// has read the schema that allows it.
+// TestManyWhileBuilding checks that an entry gets no second value while the rule that allows it is
+// still being built.
 func TestManyWhileBuilding(t *testing.T) {
 	typ := manyType(t)
 	st := typ.Schema
@@ -374,9 +374,8 @@ func TestRemoveOldForms(t *testing.T) {
 	}
 }
 
-// TestSetValuesErrors checks the texts of errors of SetTexts, which say which of several values is
-// wrong.
-func TestSetValuesErrors(t *testing.T) {
+// TestSetTextsErrors checks the errors of SetTexts, which say which of several values is wrong.
+func TestSetTextsErrors(t *testing.T) {
 	for _, tt := range []struct {
 		field string
 		texts []string

@@ -58,7 +58,7 @@ type logFile struct {
 	end   int64  // where the next frame begins
 	sum   uint32 // checksum of the last frame
 	seq   uint64 // number of the last frame, even of one that could not be written
-	slots int    // slots written so far
+	slots int    // the next slot to write is at slotAt[slots%2]
 	torn  bool   // there may be bytes after end
 	known int64  // the length in the newest slot when the file was opened
 	// unsynced means that the last slot, or data of another process, may not be durable.

@@ -49,8 +49,8 @@ func TestProxyPasses(t *testing.T) {
 	}
 }
 
-// TestProxyCutsOpenLinks sends another request on a connection whose reply was just cut. It must
-// not use up the next cut, of which a caller waits to see the effect.
+// TestProxyCutsOpenLinks sends another request on a connection whose reply was just cut. That
+// request must not use up the next cut, which is meant for an open connection.
 func TestProxyCutsOpenLinks(t *testing.T) {
 	p, _, _ := startProxied(t)
 	ping := []byte("*1\r\n$4\r\nPING\r\n")

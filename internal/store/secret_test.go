@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A rival is a client hook. For as many commands that set a key as rounds says, it acts as another
-// process: it stores a text under the key just before the command, and removes it just after.
+// A rival is a client hook that acts as another process. For each of the next rounds commands that
+// set a key, it stores a text under the key just before the command and removes it just after.
 type rival struct {
 	raw    *redis.Client
 	rounds int

@@ -42,7 +42,8 @@ func (im *importer) checkIdentifiers(l *line, unnamed error) {
 	}
 }
 
-// isOwnAddress reports whether a line has the value of a secondary field also as its address.
+// isOwnAddress reports whether a line can do without the only value of a secondary field because
+// its address is the same.
 func (l *line) isOwnAddress(field, wire string) bool {
 	several := slices.ContainsFunc(l.values, func(v fieldValues) bool { return v.field == field && len(v.all) > 1 })
 	if f := l.t.Schema.Fields[field]; f.HasAddresses() || f.Required || several {
@@ -170,7 +171,7 @@ func (l *line) setOwn(field, wire string) {
 }
 
 // markVerified marks facets as verified: those that a line of an export lists, and those whose
-// column is true or a date that has passed.
+// column is true or a date.
 func (l *line) markVerified(r *reading, zone *time.Location) error {
 	for _, field := range r.verified {
 		wire, has := l.draft.Facets[field]

@@ -7,7 +7,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
-// TestReadSample checks that a sample has whole rows, and a text that is an input of its own.
+// TestReadSample checks the rows and the text of samples.
 func TestReadSample(t *testing.T) {
 	long := "a;b\n" + strings.Repeat("x;"+strings.Repeat("y", 300_000)+"\n", 5)
 	for _, test := range []struct {

@@ -55,8 +55,8 @@ func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 	return groupDB.Type(groupType)
 }
 
-// groupNamespace returns the namespace to whose groups a raw key belongs. It returns "", which is
-// also the root namespace, if the key cannot be read.
+// groupNamespace returns the namespace that the group at a raw key belongs to. It returns "", which
+// is also the root namespace, if the key cannot be read.
 func groupNamespace(raw string) string {
 	escaped, _, _ := strings.Cut(strings.TrimPrefix(raw, groupSpaces.String()+"~"), "/")
 	name, err := recordkey.Unescape(escaped)

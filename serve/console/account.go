@@ -523,8 +523,8 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 }
 
 // applyTyped writes the texts that were typed in a form to an entry. A text that the codec cannot
-// parse becomes JSON, so that saving the entry refuses it together with everything else that is
-// wrong.
+// parse becomes a JSON string, so that saving the entry refuses it together with everything else
+// that is wrong. Only a field of JSON accepts the string.
 func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
 		typed, changed := typedChange(form, one)
@@ -543,8 +543,8 @@ func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[strin
 	}
 }
 
-// parseTyped returns the value that was typed for a facet, or the text as JSON if the codec cannot
-// parse it.
+// parseTyped returns the value that was typed for a facet, or the text as a JSON string if the
+// codec cannot parse it.
 func parseTyped(t schema.Type, one editor, typed string) schema.Value {
 	if !strings.Contains(one.Stored, "\r") {
 		typed = lineEnds.Replace(typed)

@@ -96,8 +96,8 @@ func TestImportAsksForPassword(t *testing.T) {
 	must(t, err)
 }
 
-// TestIdentifiersAskForPassword checks that a change of an identifier is shown without the password
-// and saved with it, and that other facets need none.
+// TestIdentifiersAskForPassword checks that a change of an identifier is shown without the
+// password, but saved only with it, and that other facets need none.
 func TestIdentifiersAskForPassword(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at = "/console/types/user/u1"

@@ -140,8 +140,8 @@ func (b *browser) signOut() {
 	b.onPage("Welcome", "You are signed out.")
 }
 
-// TestFlows uses every page of the site, with wrong input in every form, in every kind of window
-// without scripts, and in one with scripts.
+// TestFlows uses the pages of the site for accounts without a second factor, with right and wrong
+// input, in every kind of window without scripts, and in one with scripts.
 func TestFlows(t *testing.T) {
 	for i, w := range append(slices.Clone(windows), windows[2]) {
 		scripts := i == len(windows)

@@ -9,10 +9,11 @@
 -- as absent.
 --
 -- The field ~tokens of the entry says which members count. Without it, none do. Removing this one
--- field therefore ends all tokens, and an entry that is created again inherits none. Its first line
--- holds "1" and some letters of the name of the newest token, and then the names of tokens that
--- have ended but may still be in the record. A change that ends tokens writes ~tokens and ~rev with
--- one command, so that the tokens end even if the server then refuses to remove their members.
+-- field therefore ends all tokens, and an entry that is created again inherits none. The first line
+-- of ~tokens holds "1" and some letters of the name of the newest token, and then the names of
+-- tokens that have ended but may still be in the record. A change that ends tokens writes ~tokens
+-- and ~rev with one command, so that the tokens end even if the server then refuses to remove their
+-- members.
 --
 -- While a slot is being migrated, there may be no node that serves the record and the entry
 -- together. A new token then waits in ~tokens, as a line "NAME MEMBER" after the first line, until
