@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -522,9 +521,7 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 	return q, t.Check(r.Context(), after)
 }
 
-// applyTyped writes the texts that were typed in a form to an entry. A text that the codec cannot
-// parse becomes a JSON string, so that saving the entry refuses it together with everything else
-// that is wrong. Only a field of JSON accepts the string.
+// applyTyped writes the texts that were typed in a form to an entry.
 func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
 		typed, changed := typedChange(form, one)
@@ -543,18 +540,15 @@ func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[strin
 	}
 }
 
-// parseTyped returns the value that was typed for a facet, or the text as a JSON string if the
-// codec cannot parse it.
+// parseTyped returns the value that was typed for a facet, or the text if the codec cannot parse it.
+// Saving the entry then refuses the text, together with everything else that is wrong.
 func parseTyped(t schema.Type, one editor, typed string) schema.Value {
 	if !strings.Contains(one.Stored, "\r") {
 		typed = lineEnds.Replace(typed)
 	}
 	v, err := schema.ParseText(t.Codec(one.Name), typed)
 	if err != nil {
-		text, _ := json.Marshal(typed) // a string can always be encoded
-		if v, err = schema.JSON(text); err != nil {
-			v = schema.Null()
-		}
+		return schema.Text(typed)
 	}
 	return v
 }

@@ -151,6 +151,40 @@ func TestEdit(t *testing.T) {
 	})
 }
 
+// TestEditMistyped checks that texts that no codec can parse are refused, by a field of JSON also,
+// and shown again.
+func TestEditMistyped(t *testing.T) {
+	s := testSchema()
+	s.Types["user"].Fields["prefs"] = schema.Field{Codec: schema.CodecJSON}
+	d := openSchema(t, "memory:", s, true)
+	prefs, err := schema.JSON([]byte(`{"a":1}`))
+	must(t, err)
+	_, err = d.users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Facets{"name": schema.Text("Alice"), "prefs": prefs}})
+	must(t, err)
+	const at = "/console/types/user/u1"
+	rev := inputValue(d.do(http.StatusOK, at), "rev")
+	for field, typed := range map[string]string{"prefs": `{"a":1`, "age": "old", "news": "yes"} {
+		for _, path := range []string{at, "/console/new"} {
+			body := d.do(http.StatusUnprocessableEntity, path, "rev", rev, "type", "user", field, typed)
+			if field != "news" && !strings.Contains(html.UnescapeString(body), typed) { // news has a list of two values
+				t.Errorf("%s, %s: the page lost what was typed", path, field)
+			}
+		}
+	}
+	for _, typed := range []string{`{"a":1,"a":2}`, `{}{}`, strings.Repeat("[", 70_000)} {
+		d.do(http.StatusUnprocessableEntity, at, "rev", rev, "prefs", typed)
+	}
+	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Rev() != rev {
+		t.Errorf("the account was changed: %v", err)
+	}
+	d.do(http.StatusSeeOther, at, "rev", rev, "prefs", `{"b": [2]}`)
+	e, err := d.users.Find(t.Context(), hintOf("u1"))
+	must(t, err)
+	if v, _ := e.Get("prefs"); v.Codec() != schema.CodecJSON || v.Text() != `{"b":[2]}` {
+		t.Errorf("the form stored %v, want the JSON value", v)
+	}
+}
+
 var formInput = regexp.MustCompile(`<(?:input[^>]* name="([^"]*)"[^>]* value="([^"]*)"|textarea[^>]* name="([^"]*)"[^>]*>\n([^<]*))`)
 
 // fillForm returns the form of a page as a browser sends it after some inputs were changed.
