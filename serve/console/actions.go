@@ -276,7 +276,11 @@ func (c *Console) removeFactors(s subject) error {
 	if id != "" && q.Name == "" {
 		return userdb.ErrNotFound
 	}
-	s.ask(page{Name: "factor-confirm", Title: "Remove the second step?", Data: q})
+	title := "Remove the second step?"
+	if !q.Last {
+		title = "Remove this app or passkey?"
+	}
+	s.ask(page{Name: "factor-confirm", Title: title, Data: q})
 	return nil
 }
 

@@ -69,7 +69,7 @@ func TestAccountFactors(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, at), "9 of ten are left")
 
 		question := d.do(http.StatusOK, at+"/factors", "id", a.id)
-		d.wantText(question, "Alice signs in with the password alone", "All sessions of the account end", "Make sure first who asks for this", "Tell the owner by mail")
+		d.wantText(question, "Remove the second step?", "Alice signs in with the password alone", "All sessions of the account end", "Make sure first who asks for this", "Tell the owner by mail")
 		_, _, err = d.users.Session(t.Context(), session)
 		must(t, err) // nothing has been done yet
 		d.do(http.StatusNotFound, at+"/factors", "id", "nosuch")
