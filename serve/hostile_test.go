@@ -394,8 +394,9 @@ func TestSplitLists(t *testing.T) {
 	}
 }
 
-// TestEmptyConditions checks that an empty If-Match or Idempotency-Key is refused, because the change
-// would otherwise have no condition. The session check, which ignores both headers, accepts them.
+// TestEmptyConditions checks that an empty If-Match or Idempotency-Key is refused, because the
+// change would otherwise have no condition. The session check, which ignores both headers, accepts
+// them.
 func TestEmptyConditions(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})

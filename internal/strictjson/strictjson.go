@@ -96,15 +96,15 @@ func HasDuplicateNames(text []byte) bool {
 func HasDuplicateNamesFold(text []byte) bool { return hasDuplicates(text, FoldName) }
 
 // CountValues returns how many values the objects and arrays of a valid JSON text contain. An empty
-// object or array counts as if it contained one. CountValues allocates nothing, so that a text can be
-// refused before decoding it takes many times its size.
+// object or array counts as if it contained one. CountValues allocates nothing, so that a text can
+// be refused before decoding it takes many times its size.
 func CountValues(text []byte) (n int) {
 	objects, arrays, commas := count(text)
 	return objects + arrays + commas
 }
 
-// DecodedSize returns about how many bytes of memory a valid JSON text takes when it is decoded into
-// a value of type any. It allocates nothing.
+// DecodedSize returns about how many bytes of memory a valid JSON text takes when it is decoded
+// into a value of type any. It allocates nothing.
 func DecodedSize(text []byte) int {
 	const objectSize, valueSize = 256, 32
 	objects, arrays, commas := count(text)

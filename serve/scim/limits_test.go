@@ -206,8 +206,8 @@ func TestLargeUsers(t *testing.T) {
 	})
 }
 
-// TestMemoryOfBodies checks that a body is refused before it is decoded if that would take very much
-// memory, and that a list of members as long as a body may have is not.
+// TestMemoryOfBodies checks that a body is refused before it is decoded if that would take very
+// much memory, and that a list of members as long as a body may have is not.
 func TestMemoryOfBodies(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), schema.User())
 	d := newDirectory(t, s, nil)
