@@ -88,6 +88,16 @@ func (c *call) refresh(ctx context.Context) error {
 	return err
 }
 
+// findFreshType returns the type with a name under the stored schema, which may have lost indexes
+// since the view was made: an index that nobody maintains would list nothing. It reads the schema
+// again unless the view did so within schemaMaxAge.
+func (c *call) findFreshType(ctx context.Context, name string) (*userdb.Type, error) {
+	if err := c.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return c.findType(ctx, name)
+}
+
 // visibleTypes returns an iterator over the types that the key may see. Types that are new in the
 // stored schema come last.
 func (c *call) visibleTypes(ctx context.Context) iter.Seq[*userdb.Type] {
@@ -329,6 +339,7 @@ func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call,
 			}
 		}
 		if err != nil {
+			s.forgetView(c.key.Namespace, err)
 			infoOf(ctx).err = err
 			return nil, problemOf(err).withReasons(c.key)
 		}
