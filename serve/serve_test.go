@@ -512,8 +512,8 @@ func TestEmptyPasswords(t *testing.T) {
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		r := c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"bob"},"password":""}`)
 		c.equal("rules of an empty password", fmt.Sprint(r.rules()), "[password min]")
-		for _, key := range []string{"", "k"} {
-			r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"Alice","email":"x"},"password":""}`, "Idempotency-Key", key)
+		for _, headers := range [][]string{nil, {"Idempotency-Key", "k"}} {
+			r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"Alice","email":"x"},"password":""}`, headers...)
 			c.equal("rules", fmt.Sprint(r.rules()), "[email email name taken password min]")
 		}
 		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"name":"carl"}}`, "Idempotency-Key", "k")
