@@ -30,7 +30,7 @@ var (
 )
 
 // maxBodies is how many bytes of bodies may be in memory at the same time. A body that has been
-// decoded may take fifteen times as much. Tests lower it.
+// decoded may take fifteen times as much, and one of SCIM 25 times. Tests lower it.
 var maxBodies = 64 << 20
 
 // maxResponses is how many bytes of responses may be in memory at the same time. As JSON they may

@@ -191,6 +191,12 @@ func SetSchemaMaxAge(d time.Duration) (undo func()) {
 	return func() { schemaMaxAge = before }
 }
 
+// DecodeBody decodes a body as huma does before it checks it.
+func DecodeBody(text []byte) (body any, err error) {
+	err = strictJSON.Unmarshal(text, &body)
+	return body, err
+}
+
 // ProblemOf returns the problem with which to respond to an error.
 func ProblemOf(err error) *Problem { return problemOf(err) }
 

@@ -394,6 +394,23 @@ func TestSplitLists(t *testing.T) {
 	}
 }
 
+// TestEmptyConditions checks that an empty If-Match or Idempotency-Key is refused, because the
+// change would otherwise have no condition. The session check, which ignores both headers, accepts
+// them.
+func TestEmptyConditions(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	path := c.create(`{"uid":"alice","facets":{"name":"Alice"}}`)
+	c.do("400 usage", "PATCH", path, `{"facets":{"name":"Bob"}}`, "If-Match", "")
+	c.do("400 usage", "DELETE", path, "", "If-Match", " ")
+	c.do("400 usage", "POST", "/v1/types/user/entries", `{"uid":"bob"}`, "Idempotency-Key", "")
+	c.do("404 not_found", "GET", "/v1/types/user/entries/bob", "")
+	if name := c.do("200", "GET", path, "").body["facets"].(map[string]any)["name"]; name != "Alice" {
+		t.Errorf("the name is %q, want Alice", name)
+	}
+	c.do("401 login", "GET", "/v1/session/check", "", "If-Match", "", "Idempotency-Key", "")
+}
+
 // TestTooManyAtOnce checks that requests beyond the limit are refused with a Retry-After, that the
 // requests already running succeed, and that requests whose bodies are still arriving do not count.
 func TestTooManyAtOnce(t *testing.T) {

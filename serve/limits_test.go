@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -443,4 +444,35 @@ func TestValuesOfBodies(t *testing.T) {
 		t.Errorf("got %s, want an error that 101 values are too many for a field", r.text)
 	}
 	c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":`+many(60_000)+`}}`)
+}
+
+// TestMemoryOfBodies checks how much memory a body of 1 MiB takes when it is decoded, whatever its
+// values are and wherever they are.
+func TestMemoryOfBodies(t *testing.T) {
+	const most = 15 << 20
+	heap := func() int64 {
+		var mem runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&mem)
+		return int64(mem.HeapAlloc)
+	}
+	for _, value := range []string{`{"":0}`, `{}`, `[]`, `[0]`, `0`, `""`, `{"a":{"":0}}`} {
+		many := `[` + strings.Repeat(value+`,`, (1<<20-100)/(len(value)+1)) + `0]`
+		before := heap()
+		body, err := serve.DecodeBody([]byte(`{"facets":{"name":` + many + `}}`))
+		if took := heap() - before; err != nil || took > most {
+			t.Errorf("a facet with values %s took %d bytes, error %v", value, took, err)
+		}
+		runtime.KeepAlive(body)
+		if body, err = serve.DecodeBody([]byte(`{"value":` + many + `}`)); err == nil || body != nil {
+			t.Errorf("another member with values %s was decoded", value)
+		}
+	}
+	largest := `[` + strings.Repeat(`{"":0},`, 29_990) + `0]`
+	before := heap()
+	body, err := serve.DecodeBody([]byte(`{"value":` + largest + `}`))
+	if took := heap() - before; err != nil || took > most {
+		t.Errorf("the most values that a body may have took %d bytes, error %v", took, err)
+	}
+	runtime.KeepAlive(body)
 }

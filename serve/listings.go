@@ -126,6 +126,10 @@ const (
 )
 
 func listEntries(ctx context.Context, c *call, t *userdb.Type, in *listInput) (*pageOutput, error) {
+	t, err := c.findFreshType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
 	q, wrong := in.toQuery(c.request, c.db.Schema().Types[in.Type])
 	if in.Reverse && in.Order == "" {
 		wrong = append(wrong, paramProblem("reverse", "needs order=FIELD"))
@@ -200,6 +204,10 @@ type countOutput struct {
 }
 
 func countEntries(ctx context.Context, c *call, t *userdb.Type, in *countInput) (*countOutput, error) {
+	t, err := c.findFreshType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
 	q, wrong := in.toQuery(c.request, c.db.Schema().Types[in.Type])
 	if err := queryProblem(wrong); err != nil {
 		return nil, err

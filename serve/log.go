@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,11 +52,16 @@ var singleHeaders = []string{"Authorization", "Content-Type", "Idempotency-Key",
 // header are one list.
 var listHeaders = []string{"If-Match", "If-None-Match"}
 
+// conditionHeaders lists the headers that must not be empty. A client whose variable is empty would
+// otherwise change an entry without the condition that it meant to set, or create an entry twice.
+var conditionHeaders = []string{"If-Match", "Idempotency-Key"}
+
 // checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders,
-// because a proxy and this service could read different values. A proxy that checks a visitor's
-// session may pass on any header that the visitor sent. Of singleHeaders, that check reads only
-// Authorization, which the proxy sets, so the others may be repeated there. checkHeaders joins the
-// lines of each of listHeaders into one.
+// because a proxy and this service could read different values. It also refuses a request in which
+// any of conditionHeaders is empty. A proxy that checks a visitor's session may pass on any header
+// that the visitor sent. Of these headers, that check reads only Authorization, which the proxy
+// sets, so the others may be repeated or empty there. checkHeaders joins the lines of each of
+// listHeaders into one.
 func checkHeaders(r *http.Request) error {
 	if len(r.Host) > maxHost {
 		return usageProblem("the Host header is too long")
@@ -63,6 +69,11 @@ func checkHeaders(r *http.Request) error {
 	for _, name := range singleHeaders {
 		if len(r.Header[name]) > 1 && (name == "Authorization" || r.URL.Path != sessionCheckPath) {
 			return usageProblem("the %s header appears more than once", name)
+		}
+	}
+	for _, name := range conditionHeaders {
+		if lines := r.Header[name]; slices.Contains(lines, "") && r.URL.Path != sessionCheckPath {
+			return usageProblem("the %s header is empty", name)
 		}
 	}
 	for _, name := range listHeaders {

@@ -73,7 +73,9 @@ func (s *Service) dispatchSCIM(c *call, w http.ResponseWriter, r *http.Request) 
 		return err
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
-	return s.scim.Serve(w, r, c.db, ns.Path(), typ, c.response)
+	err = s.scim.Serve(w, r, c.db, ns.Path(), typ, c.response)
+	s.forgetView(c.key.Namespace, err)
+	return err
 }
 
 // isSCIM reports whether a path belongs to SCIM, which has a format of its own for errors.

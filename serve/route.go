@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,6 +86,16 @@ func (c *call) refresh(ctx context.Context) error {
 		c.db = db
 	}
 	return err
+}
+
+// findFreshType returns the type with a name under the stored schema, which may have lost indexes
+// since the view was made: an index that nobody maintains would list nothing. It reads the schema
+// again unless the view did so within schemaMaxAge.
+func (c *call) findFreshType(ctx context.Context, name string) (*userdb.Type, error) {
+	if err := c.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return c.findType(ctx, name)
 }
 
 // visibleTypes returns an iterator over the types that the key may see. Types that are new in the
@@ -213,42 +224,76 @@ var (
 // them, stays below the limit.
 const maxValues = 60_000
 
-// countValues returns how many values the objects and arrays in v contain.
-func countValues(v any) (n int) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, one := range v {
-			n += countValues(one)
+// withoutFacetValues returns a valid JSON text with null in place of the value of each facet. huma
+// checks no facet, and decoding all of them could take a hundred times the size of the text.
+func withoutFacetValues(text []byte) ([]byte, error) {
+	return replaceMembers(text, func(name string, value json.RawMessage) (json.RawMessage, error) {
+		if name != "facets" {
+			return value, nil
 		}
-		n += len(v)
-	case []any:
-		for _, one := range v {
-			n += countValues(one)
-		}
-		n += len(v)
+		return replaceMembers(value, func(string, json.RawMessage) (json.RawMessage, error) { return json.RawMessage("null"), nil })
+	})
+}
+
+// replaceMembers returns a valid JSON text with the values that replace returns for the members of
+// its object. If the text is not an object, it is returned unchanged.
+func replaceMembers(text []byte, replace func(name string, value json.RawMessage) (json.RawMessage, error)) ([]byte, error) {
+	in := json.NewDecoder(bytes.NewReader(text))
+	if token, err := in.Token(); err != nil || token != json.Delim('{') {
+		return text, err
 	}
-	return n
+	out := []byte("{")
+	for in.More() {
+		token, err := in.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := token.(string)
+		var value json.RawMessage
+		if err = in.Decode(&value); err == nil {
+			value, err = replace(name, value)
+		}
+		if err != nil {
+			return nil, err
+		}
+		quoted, _ := json.Marshal(name) // a string can always be encoded
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, quoted...), ':'), value...)
+	}
+	return append(out, '}'), nil
 }
 
 // strictJSON reads JSON that can be read in only one way. No object may contain a member twice, and
 // no two members of a body may differ only in case, because huma would validate one of them and
-// decode the other. A body has at most maxValues values outside its facets.
+// decode the other. A body has at most maxValues values outside its facets. They are counted before
+// the body is decoded, which could take a hundred times as much memory.
 var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
 	if !strictjson.ValidUnicode(text) {
 		return errors.New("not valid UTF-8, or half a surrogate pair")
 	}
-	err := json.Unmarshal(text, v)
 	body, ok := v.(*any)
-	if err != nil || !ok {
+	if !ok {
+		return json.Unmarshal(text, v)
+	}
+	checked := text
+	if strictjson.CountValues(text) > maxValues && json.Valid(text) {
+		var err error
+		if checked, err = withoutFacetValues(text); err != nil {
+			return err
+		}
+		if strictjson.CountValues(checked) > maxValues {
+			return errTooManyValues
+		}
+	}
+	if err := json.Unmarshal(checked, body); err != nil {
 		return err
 	}
 	if strictjson.HasDuplicateNames(text) {
 		return errDuplicateMember
 	}
 	members, _ := (*body).(map[string]any)
-	if countValues(*body)-countValues(members["facets"]) > maxValues { // huma checks no facet
-		return errTooManyValues
-	}
 	seen := make(map[string]bool, len(members))
 	for name := range members {
 		name = strictjson.FoldName(name)
@@ -294,6 +339,7 @@ func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call,
 			}
 		}
 		if err != nil {
+			s.forgetView(c.key.Namespace, err)
 			infoOf(ctx).err = err
 			return nil, problemOf(err).withReasons(c.key)
 		}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -213,6 +214,18 @@ func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.
 	}
 	s.views[path] = &cachedView{db, time.Now()}
 	return db, nil
+}
+
+// forgetView forgets the view of a namespace if err says that its schema is no longer the stored
+// one. The next request then reads the stored schema, so that a service follows a change of the
+// schema as other programs do.
+func (s *Service) forgetView(path string, err error) {
+	if !errors.Is(err, userdb.ErrSchemaMismatch) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.views, path)
 }
 
 func equalSchemas(a, b schema.Schema) bool {

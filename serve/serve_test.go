@@ -18,6 +18,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -511,8 +512,8 @@ func TestEmptyPasswords(t *testing.T) {
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		r := c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"bob"},"password":""}`)
 		c.equal("rules of an empty password", fmt.Sprint(r.rules()), "[password min]")
-		for _, key := range []string{"", "k"} {
-			r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"Alice","email":"x"},"password":""}`, "Idempotency-Key", key)
+		for _, headers := range [][]string{nil, {"Idempotency-Key", "k"}} {
+			r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"Alice","email":"x"},"password":""}`, headers...)
 			c.equal("rules", fmt.Sprint(r.rules()), "[email email name taken password min]")
 		}
 		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"name":"carl"}}`, "Idempotency-Key", "k")
@@ -599,6 +600,38 @@ func TestNewType(t *testing.T) {
 		if r := other.do("200", "GET", "/v1/schema", ""); !strings.Contains(r.text, "robot") {
 			t.Errorf("the schema lacks the new type: %s", r.text)
 		}
+	})
+}
+
+// TestSchemaLosesField checks that a service follows a change of the schema that removes a field
+// with an index: it does not list entries by an index that nobody maintains, and only the first
+// write is refused.
+func TestSchemaLosesField(t *testing.T) {
+	defer serve.SetSchemaMaxAge(0)()
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
+		for _, name := range []string{"writes", "lists"} { // what a key does first after the change
+			k := c.withKey(c.makeKey(admin.Key{Name: name, Scopes: []string{admin.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/"+name, "/")}))
+			path := k.create(alice)
+			k.do("200", "GET", "/v1/types/user/entries?order=age", "")
+			ns, err := s.NS.Sub(name)
+			must(t, err)
+			db, err := c.DB.In(ns)
+			must(t, err)
+			sc := testSchema()
+			delete(sc.Types["user"].Fields, "age")
+			plan, err := migrate.Plan(c.Ctx, db, sc)
+			must(t, err)
+			must(t, plan.Apply(c.Ctx, nil))
+			if name == "writes" {
+				k.send("PATCH", path, `{"facets":{"name":"Alicia"}}`)
+				k.do("200", "PATCH", path, `{"facets":{"name":"Ada"}}`)
+			}
+			k.do("400 usage", "GET", "/v1/types/user/entries?order=age", "")
+			k.do("400 usage", "GET", "/v1/types/user/count?order=age", "")
+			k.do("200", "PATCH", path, `{"facets":{"name":"Alice"}}`)
+		}
+		c.do("200", "GET", "/v1/types/user/entries?order=age", "")
 	})
 }
 

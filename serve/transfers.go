@@ -63,6 +63,7 @@ func (s *Service) handleStream(mux *http.ServeMux, r route, do func(c *call, w h
 			defer body.start(c.valid)()
 			c.request.Body = body
 			err = do(c, body)
+			s.forgetView(c.key.Namespace, err)
 			body.recheck = nil
 		}
 		if err != nil {

@@ -95,6 +95,43 @@ func HasDuplicateNames(text []byte) bool {
 // equal or differ only in case.
 func HasDuplicateNamesFold(text []byte) bool { return hasDuplicates(text, FoldName) }
 
+// CountValues returns how many values the objects and arrays of a valid JSON text contain. An empty
+// object or array counts as if it contained one. CountValues allocates nothing, so that a text can
+// be refused before decoding it takes many times its size.
+func CountValues(text []byte) (n int) {
+	objects, arrays, commas := count(text)
+	return objects + arrays + commas
+}
+
+// DecodedSize returns about how many bytes of memory a valid JSON text takes when it is decoded
+// into a value of type any. It allocates nothing.
+func DecodedSize(text []byte) int {
+	const objectSize, valueSize = 256, 32
+	objects, arrays, commas := count(text)
+	return objects*objectSize + (objects+arrays+commas)*valueSize + len(text)
+}
+
+// count returns how many objects and arrays a JSON text has, and how many commas between values.
+func count(text []byte) (objects, arrays, commas int) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{':
+			objects++
+		case c == '[':
+			arrays++
+		case c == ',':
+			commas++
+		}
+	}
+	return objects, arrays, commas
+}
+
 // FoldName returns a form of name that is the same for all names that differ only in case.
 func FoldName(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 

@@ -76,3 +76,20 @@ func TestHasDuplicateNamesFold(t *testing.T) {
 		}
 	}
 }
+
+func TestCountValues(t *testing.T) {
+	for text, want := range map[string]int{
+		`1`: 0, `"[{,"`: 0, `{"a":1}`: 1, `{"a":1,"b":2}`: 2, `[[1],[2]]`: 4, `{"a,[":"x\",{","b":["\\",1]}`: 4, `[]`: 1, `{"a":{}}`: 2,
+	} {
+		if got := CountValues([]byte(text)); got != want {
+			t.Errorf("CountValues(%s) = %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestDecodedSize(t *testing.T) {
+	few, many := DecodedSize([]byte(`{"a":"`+strings.Repeat("{},", 1000)+`"}`)), DecodedSize([]byte(`{"a":[`+strings.Repeat("{},", 1000)+`{}]}`))
+	if few > 10_000 || many < 250_000 {
+		t.Errorf("a text takes %d bytes, and a thousand objects take %d", few, many)
+	}
+}

@@ -455,6 +455,27 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
+// TestReturnStaysInConsole checks that signing in leads to a page of the console, whatever the link
+// to the form says.
+func TestReturnStaysInConsole(t *testing.T) {
+	d := open(t, "memory:")
+	for to, want := range map[string]string{
+		"/console/types/user?tag=../a": "/console/types/user?tag=../a",
+		"/console/types/user/a%2F%2Fb": "/console/types/user/a%2F%2Fb",
+		"/console/../evil":             "/console",
+		"/console/types/x/../../../x":  "/console",
+		"/console/..//evil.example":    "/console",
+		"/console/%2e%2E/evil":         "/console",
+		"/console/.%2e/%2e./x?a=/b":    "/console",
+		"/consolex":                    "/console",
+		"//evil.example/console/":      "/console",
+	} {
+		if got := d.newBrowser().do(http.StatusSeeOther, "/console/signin", "name", operatorName, "password", goodPassword, "return", to); got != want {
+			t.Errorf("return=%s: signing in leads to %q, want %q", to, got, want)
+		}
+	}
+}
+
 // TestGuesses checks that guesses of an operator's password are throttled.
 func TestGuesses(t *testing.T) {
 	d := open(t, "memory:")

@@ -56,14 +56,25 @@ func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*ke
 	c.show(w, r, statusOf(p.Problems), p)
 }
 
+// keyLives holds how long a new key is valid, by the choice in the form. With "", it is valid until
+// it is revoked.
+var keyLives = map[string]time.Duration{"": 0, "30d": 30 * 24 * time.Hour, "90d": 90 * 24 * time.Hour, "365d": 365 * 24 * time.Hour}
+
+// errKeyLife means that a form has none of keyLives. A key that never ends must not take the place
+// of one that should.
+var errKeyLife = fmt.Errorf("%w: the form has no such lifetime", admin.ErrKey)
+
 // createKey creates a key. The response shows its secret, which is never shown again.
 func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 	k := admin.Key{Name: r.PostFormValue("name"), Scopes: r.PostForm["scope"], Types: r.PostForm["type"]}
-	life := map[string]time.Duration{"30d": 30 * 24 * time.Hour, "90d": 90 * 24 * time.Hour, "365d": 365 * 24 * time.Hour}[r.PostFormValue("expires")]
+	life, known := keyLives[r.PostFormValue("expires")]
 	if life > 0 {
 		k.Expires = time.Now().Add(life).Truncate(time.Second)
 	}
 	db, err := c.view(r.Context())
+	if err == nil && !known {
+		err = errKeyLife
+	}
 	if err == nil {
 		k.Namespace = c.options.Namespace
 		for _, name := range k.Types {
@@ -91,6 +102,8 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 		return
 	case errors.Is(err, admin.ErrTooManyKeys):
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Text: fmt.Sprintf("This namespace has %s API keys, the most it can have. Revoke some first.", formatNumber(admin.MaxKeys))}}
+	case errors.Is(err, errKeyLife):
+		problems = []web.Problem{{Code: userdb.CodeOf(err), Text: "Choose how long the key is valid."}}
 	case errors.Is(err, admin.ErrKey):
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "scope", Rule: "scope", Text: "Choose at least one."}}
 	case isAny(err, userdb.ErrInvalid):

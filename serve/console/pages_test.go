@@ -189,6 +189,8 @@ func TestKeys(t *testing.T) {
 	d.wantNoText(body, secret)
 	d.wantText(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "Somebody has this already.")
 	d.wantText(d.do(http.StatusBadRequest, "/console/keys", "name", "other"), "Choose at least one.")
+	d.wantText(d.do(http.StatusBadRequest, "/console/keys", "name", "other", "scope", "read", "expires", "1d"), "Choose how long the key is valid.")
+	d.wantNoText(d.do(http.StatusOK, "/console/keys"), "other")
 	body = d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read", "expires", "90d")
 	d.wantText(body, "A name consists of")
 	if !strings.Contains(body, `value="a b"`) || !strings.Contains(body, `value="read" checked>`) || !strings.Contains(body, `value="90d" selected>`) || strings.Count(body, " checked>") != 1 {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -256,10 +257,16 @@ func (c *Console) askPassword(w http.ResponseWriter, r *http.Request, rt route, 
 	c.show(w, r, statusOf(problems), page{Name: "verify", Title: title, Problems: problems, Data: v})
 }
 
-// returnPath returns the page of the console to open after signing in.
+// escapedDots replaces escaped dots as browsers do before they resolve a path.
+var escapedDots = strings.NewReplacer("%2e", ".", "%2E", ".")
+
+// returnPath returns the page of the console to open after signing in. A path with .. in it could
+// lead out of the console, so it does not count.
 func returnPath(r *http.Request) string {
 	to := web.ReturnPath(r)
-	if to != "/console" && !strings.HasPrefix(to, "/console/") {
+	at, _, _ := strings.Cut(to, "?")
+	at = escapedDots.Replace(at)
+	if path.Clean(at) != at || at != "/console" && !strings.HasPrefix(at, "/console/") {
 		return "/console"
 	}
 	return to

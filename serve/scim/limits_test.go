@@ -205,3 +205,16 @@ func TestLargeUsers(t *testing.T) {
 		}
 	})
 }
+
+// TestMemoryOfBodies checks that a body is refused before it is decoded if that would take very
+// much memory, and that a list of members as long as a body may have is not.
+func TestMemoryOfBodies(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), schema.User())
+	d := newDirectory(t, s, nil)
+	for _, value := range []string{`{"":0}`, `{}`, `{"a":{"":0}}`} {
+		many := strings.Repeat(value+`,`, (1<<20-100)/(len(value)+1))
+		d.wantError(400, invalidSyntax, "POST", "/Users", `{"userName":"a@example.com","x":[`+many+`0]}`)
+	}
+	members := strings.Repeat(`{"value":"u0000"},`, (1<<20-100)/18)
+	d.wantError(400, invalidValue, "POST", "/Groups", `{"displayName":"All","members":[`+members+`{"value":"u0001"}]}`)
+}

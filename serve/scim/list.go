@@ -203,6 +203,10 @@ func dedupe(all []userdb.Entry) []userdb.Entry {
 	return slices.CompactFunc(all, func(a, b userdb.Entry) bool { return a.UID() == b.UID() })
 }
 
+// maxDecoded limits about how many bytes a body may take when it is decoded. A list of members fits
+// as long as the body is not too large.
+const maxDecoded = 20 << 20
+
 // decodeBody decodes the JSON body of a request. It refuses objects with two members whose names
 // differ only in case, because they name the same attribute.
 func (c *call) decodeBody(to any) error {
@@ -218,6 +222,9 @@ func (c *call) decodeBody(to any) error {
 	}
 	if err != nil {
 		return badRequest(invalidSyntax, "the body is incomplete")
+	}
+	if strictjson.DecodedSize(text) > maxDecoded {
+		return badRequest(invalidSyntax, "the body has too many values")
 	}
 	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !strictjson.ValidUnicode(text) || json.Unmarshal(text, to) != nil {
 		return badRequest(invalidSyntax, "the body is not a JSON object of the expected form")
