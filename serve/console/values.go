@@ -153,7 +153,7 @@ func (c *Console) changeValues(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.showAccount(w, r, db, t, e, func(a *account, p *page) {
-		p.Problems, p.Form = problems, map[string][]string{addName(v.field): {v.typed}}
+		p.Problems, p.Form = problems, map[string][]string{addName(v.field): {r.PostForm.Get("value")}}
 		a.Taken = taken
 	})
 }

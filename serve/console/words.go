@@ -31,6 +31,7 @@ var templateFuncs = template.FuncMap{
 	"who":      actorText,
 	"number":   formatNumber[int64],
 	"int":      formatNumber[int],
+	"count":    func(done float64) string { return formatNumber(int64(done)) },
 	"words":    func(all ...string) []string { return all },
 	"args":     func(all ...any) []any { return all },
 	"join":     func(words []string) string { return strings.Join(words, ", ") },

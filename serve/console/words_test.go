@@ -1,8 +1,10 @@
 package console
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -44,5 +46,15 @@ func TestFactorsText(t *testing.T) {
 		if got := factorsText(methods); got != want {
 			t.Errorf("factorsText(%q) = %q, want %q", methods, got, want)
 		}
+	}
+}
+
+// TestJobProgress checks that the page of a job without a known end shows how much has been done,
+// in a number that people can read.
+func TestJobProgress(t *testing.T) {
+	var page strings.Builder
+	must(t, templates.ExecuteTemplate(&page, "job", struct{ Data jobPage }{jobPage{Job: admin.Job{State: admin.JobRunning, Done: 1234567}, Percent: -1}}))
+	if want := "1,234,567 so far"; !strings.Contains(page.String(), want) {
+		t.Errorf("the page lacks %q:\n%s", want, page.String())
 	}
 }

@@ -18,21 +18,20 @@ import (
 )
 
 // TestConsoleSecondStep adds an app to the first operator, signs in with two steps, looks at and
-// removes the second step of an account, and sets up that of another operator by a link, in windows
-// of 1440 and 390 pixels, with and without scripts.
+// removes the second step of an account, and sets up that of another operator by a link.
 func TestConsoleSecondStep(t *testing.T) {
-	for _, w := range []window{{"console-1440", 1440, "light"}, {"console-390", 390, "dark"}} {
-		for _, scripts := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s-scripts-%v", w.name, scripts), func(t *testing.T) {
-				d := openConsole(t, w, scripts)
-				d.createAccounts()
-				d.setUp()
-				codes := d.addOwnApp()
-				d.signInWithCodes(codes)
-				d.removeFromAccount()
-				d.requireLink()
-			})
-		}
+	for i, w := range []window{{"console-1440-light", 1440, "light"}, {"console-390-dark", 390, "dark"}, {"console-390-light", 390, "light"}, {"console-1000-dark-keyboard", 1000, "dark"}} {
+		scripts := i%2 == 0
+		t.Run(fmt.Sprintf("%s-scripts-%v", w.name, scripts), func(t *testing.T) {
+			d := openConsole(t, w, scripts)
+			d.createAccounts()
+			d.setUp()
+			d.keyboard = i == 3
+			codes := d.addOwnApp()
+			d.signInWithCodes(codes)
+			d.removeFromAccount()
+			d.requireLink()
+		})
 	}
 }
 
@@ -52,7 +51,7 @@ func appCode(t *testing.T, secret string, steps int64) string {
 func (d *console) addOwnApp() (codes []string) {
 	d.t.Helper()
 	d.visit("/console/find")
-	d.follow("opening the page of the operator", click(`header .out a`))
+	d.follow("opening the page of the operator", d.click(`header .out a`))
 	d.onPage("Your sign-in", "You sign in with your password alone.")
 	d.submit("/console/security/add", "label", "my phone")
 	d.onPage("Add an authenticator app", "Scan this code")
@@ -67,14 +66,14 @@ func (d *console) addOwnApp() (codes []string) {
 	if len(codes) != 10 {
 		d.t.Fatalf("got the recovery codes %q, want ten", codes)
 	}
-	d.follow("going on", click("main a.button"))
+	d.follow("going on", d.click("main a.button"))
 	d.onPage("Your sign-in", "my phone", "10 of ten are left")
 	return codes
 }
 
 func (d *console) signInWithCodes(codes []string) {
 	d.t.Helper()
-	d.follow("signing out", click(`form[action="/console/signout"] button`))
+	d.follow("signing out", d.click(`form[action="/console/signout"] button`))
 	d.visit(alice)
 	d.onPage("Sign in")
 	d.submit("/console/signin", "name", "root", "password", password)
@@ -117,6 +116,8 @@ func (d *console) removeFromAccount() {
 	d.visit(alice)
 	d.onPage("Alice", "They can sign in with the right password and a second step.", "Alice’s phone", "10 of ten are left")
 	d.openTab("devices", "by two steps")
+	d.follow("signing out a device", d.click("form:has([name=id]) button"))
+	d.onPage("Alice", "The sessions have ended.")
 	d.visit(alice)
 	d.press("/codes")
 	d.onPage("Alice", "These recovery codes are shown only once.")
@@ -133,7 +134,7 @@ func (d *console) requireLink() {
 	d.t.Helper()
 	d.userdb(password+"\n", "operator", "add", "Olga", "--password-stdin")
 	link := strings.TrimSpace(d.userdb("", "operator", "enrol", "olga", "--url", d.base+"/console"))
-	d.follow("signing out", click(`form[action="/console/signout"] button`))
+	d.follow("signing out", d.click(`form[action="/console/signout"] button`))
 	d.visit(link)
 	d.onPage("Set up the second step", "Olga signs in with a password and a second step")
 	d.submit("/console/enrol", "password", "wrong")

@@ -2,7 +2,6 @@ package browser
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -40,6 +39,13 @@ func TestInputsKeepWhatTheyShow(t *testing.T) {
 	}
 }
 
+// paste pastes a text into an input in place of what it contains, and leaves the input.
+func (b *browser) paste(id, text string) {
+	b.t.Helper()
+	b.run("pasting into "+id, chromedp.Focus("#"+id, chromedp.ByQuery), chromedp.Evaluate(`document.activeElement.select(); 0`, nil),
+		input.InsertText(text), chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
+}
+
 // pasteSame pastes into each input for a facet the text that it contains, and leaves it.
 func (d *console) pasteSame() {
 	d.t.Helper()
@@ -50,16 +56,15 @@ func (d *console) pasteSame() {
 	}
 	for _, id := range ids {
 		var text string
-		d.run("reading "+id, chromedp.Focus("#"+id, chromedp.ByQuery), chromedp.Evaluate(`document.activeElement.select(); document.activeElement.value`, &text))
+		d.run("reading "+id, chromedp.Value("#"+id, &text, chromedp.ByQuery))
 		if text != "" {
-			d.run("pasting into "+id, input.InsertText(text))
+			d.paste(id, text)
 		}
-		d.run("leaving "+id, chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
 	}
 }
 
 // typedText is a text that browsers like to rewrite.
-const typedText = "Größe.ς@straße.example ＡＢ"
+const typedText = " Größe.ς@straße.example ＡＢ e\u0301 می\u200cخ 👩\u200d👧  "
 
 // wantTyped checks that inputs contain the text that somebody typed into them.
 func (b *browser) wantTyped(text string, ids ...string) {
@@ -73,24 +78,26 @@ func (b *browser) wantTyped(text string, ids ...string) {
 }
 
 // TestConsoleFormsKeepWhatWasTyped checks that forms of the console that are refused show what was
-// typed and chosen.
+// pasted and chosen, and that a list is filtered by exactly that.
 func TestConsoleFormsKeepWhatWasTyped(t *testing.T) {
 	for _, scripts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
 			d := openConsole(t, consoleWindows[3], scripts)
 			d.visit(d.setup)
-			d.submit("/console/setup", "name", typedText, "password", "short")
+			d.paste("name", typedText)
+			d.submit("/console/setup", "password", "short")
 			d.wantTyped(typedText, "name")
 			d.setUp()
 			d.createAccounts()
+			d.userdb(password+"\n", "create", "user", "uid=typed", "name=Typed", "job="+typedText, "--tag", typedText, "--password-stdin")
 			refused := func(path string, fields ...string) {
 				d.t.Helper()
 				d.visit(path)
 				d.unfold("#" + fields[0])
 				for _, id := range fields {
-					d.fill("#"+id, typedText)
+					d.paste(id, typedText)
 				}
-				d.follow("sending the form", click(fmt.Sprintf("form:has(#%s) button", fields[0])))
+				d.follow("sending the form", d.click(fmt.Sprintf("form:has(#%s) button", fields[0])))
 				d.wantTyped(typedText, fields...)
 			}
 			refused("/console/new", "f-email", "f-name", "f-added", "f-age", "f-bio", "f-job")
@@ -99,26 +106,41 @@ func TestConsoleFormsKeepWhatWasTyped(t *testing.T) {
 			refused("/console/history", "account", "by", "origin", "from", "until")
 			refused("/console/find", "q")
 			refused("/console/keys", "name")
+			for _, id := range []string{"value", "tag"} {
+				d.visit("/console/types/user")
+				d.selectOption("#by", "job")
+				d.paste(id, typedText)
+				d.submit("/console/types/user")
+				d.onPage("Accounts", "\n1 account", "Typed")
+			}
 			d.visit("/console/keys")
-			d.run("choosing", click("#scope-login"), chromedp.SetValue("#expires", "90d", chromedp.ByQuery))
-			d.submit("/console/keys", "name", typedText)
+			d.run("choosing", d.click("#scope-login"), chromedp.SetValue("#expires", "90d", chromedp.ByQuery))
+			d.submit("/console/keys", "name", "Größe")
 			d.wantTyped("90d", "expires")
 			d.until("looking at the scope", `String(document.querySelector("#scope-login").checked)`, "true")
 			d.visit("/console/import")
 			d.run("choosing", chromedp.SetValue("#on_duplicate", "update", chromedp.ByQuery))
 			d.submit("/console/import")
 			d.wantTyped("update", "on_duplicate")
+			d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{d.importFile()}, chromedp.ByQuery))
+			d.submit("/console/import")
+			d.follow("leaving out a column", chromedp.SetValue("#c-0", "", chromedp.ByQuery), d.click(`button[value=preview]`))
+			d.onPage("Import more.csv")
+			d.wantTyped("", "c-0")
+			d.wantTyped("email", "c-2")
 			d.visit("/console/security")
-			d.submit("/console/security/add", "label", typedText+typedText)
+			d.paste("label", typedText+typedText)
+			d.submit("/console/security/add")
 			d.wantTyped(typedText+typedText, "label")
-			d.follow("signing out", click(`form[action="/console/signout"] button`))
-			d.submit("/console/signin", "name", typedText, "password", "wrong")
+			d.follow("signing out", d.click(`form[action="/console/signout"] button`))
+			d.paste("name", typedText)
+			d.submit("/console/signin", "password", "wrong")
 			d.wantTyped(typedText, "name")
 		})
 	}
 }
 
-// TestFlowsKeepWhatWasTyped checks that forms of the example that are refused show what was typed.
+// TestFlowsKeepWhatWasTyped checks that forms of the example that are refused show what was pasted.
 func TestFlowsKeepWhatWasTyped(t *testing.T) {
 	for _, scripts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
@@ -126,7 +148,8 @@ func TestFlowsKeepWhatWasTyped(t *testing.T) {
 			refused := func(path, field string, more ...string) {
 				b.t.Helper()
 				b.visit(path)
-				b.submit(strings.SplitN(path, "?", 2)[0], append([]string{field, typedText}, more...)...)
+				b.paste(field, typedText)
+				b.submit(path, more...)
 				b.wantTyped(typedText, field)
 			}
 			refused("/signup", "email")
@@ -134,7 +157,8 @@ func TestFlowsKeepWhatWasTyped(t *testing.T) {
 			b.visit("/signup")
 			b.submit("/signup", "email", "ann@example.com")
 			b.visit(b.link("ann@example.com"))
-			b.submit("/welcome", "name", typedText, "password", "short")
+			b.paste("name", typedText)
+			b.submit("/welcome", "password", "short")
 			b.wantTyped(typedText, "name")
 			b.submit("/welcome", "name", "ann", "password", password)
 			b.onPage("Your account", "ann")
@@ -142,7 +166,8 @@ func TestFlowsKeepWhatWasTyped(t *testing.T) {
 			refused("/account/addresses", "email", "password", password)
 			refused("/account/edit", "job", "name", "")
 			b.visit("/account/security")
-			b.submit("/account/security", "label", typedText+typedText)
+			b.paste("label", typedText+typedText)
+			b.submit("/account/security")
 			b.wantTyped(typedText+typedText, "label")
 		})
 	}

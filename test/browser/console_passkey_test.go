@@ -2,16 +2,18 @@ package browser
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 )
 
 // TestConsolePasskey adds a passkey to the first operator, signs in with it, alone and as the
-// second step, and removes it.
+// second step, signs in without it where no scripts run, and removes it.
 func TestConsolePasskey(t *testing.T) {
-	for _, w := range passkeyWindows {
+	for i, w := range append(slices.Clone(passkeyWindows), window{"1000-light-keyboard", 1000, "light"}) {
 		t.Run(w.name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -25,6 +27,7 @@ func TestConsolePasskey(t *testing.T) {
 			d.base, d.setup = origin, strings.Replace(d.setup, "127.0.0.1", "localhost", 1)
 			a := d.newAuthenticator()
 			d.setUp()
+			d.keyboard = i == 2
 			d.visit("/console/security")
 			d.onPage("Your sign-in", "Add a passkey")
 			d.submit("/console/security/passkey", "passkey-label", "my laptop")
@@ -32,12 +35,14 @@ func TestConsolePasskey(t *testing.T) {
 			d.wantPasskeyForm()
 			d.usePasskey()
 			d.onPage("Your recovery codes")
-			d.follow("going on", click("main a.button"))
+			var code string
+			d.run("reading a code", chromedp.Text(".codes code", &code, chromedp.ByQuery))
+			d.follow("going on", d.click("main a.button"))
 			d.onPage("Your sign-in", "my laptop", "You sign in with a passkey, or with your password")
 			// The browser knows that this authenticator has a passkey already.
 			d.submit("/console/security/passkey")
 			d.onPage("Add a passkey")
-			d.run("adding it again", click("form[data-passkey] button"), chromedp.WaitVisible("[data-passkey-error]", chromedp.ByQuery))
+			d.run("adding it again", d.click("form[data-passkey] button"), chromedp.WaitVisible("[data-passkey-error]", chromedp.ByQuery))
 			d.onPage("Add a passkey", "That did not work.")
 
 			d.visit("/console/security")
@@ -53,6 +58,7 @@ func TestConsolePasskey(t *testing.T) {
 			a.touch(true)
 			d.usePasskey()
 			d.onPage("Home")
+			d.doWithoutScripts(code)
 
 			d.visit("/console/security")
 			d.press("/remove")
@@ -63,13 +69,38 @@ func TestConsolePasskey(t *testing.T) {
 	}
 }
 
+// doWithoutScripts checks that pages say what to do instead of using a passkey if no scripts run,
+// and signs in with a recovery code.
+func (d *console) doWithoutScripts(code string) {
+	d.t.Helper()
+	run := func(scripts bool) {
+		d.scripts = scripts
+		d.run("switching scripts", emulation.SetScriptExecutionDisabled(!scripts))
+	}
+	run(false)
+	defer run(true)
+	d.visit("/console/security")
+	d.submit("/console/security/passkey", "passkey-label", "my phone")
+	d.onPage("Add a passkey", "Passkeys need JavaScript", "Add an authenticator app instead")
+	d.wantPasskeyForm()
+	d.follow("going back to add an app", d.click(`[data-passkey-missing] a`))
+	d.onPage("Your sign-in", "Add an authenticator app")
+	d.signOut()
+	d.onPage("Sign in")
+	d.submit("/console/signin", "name", "root", "password", password)
+	d.onPage("Second step", "Passkeys need JavaScript", "Recovery code")
+	d.wantPasskeyForm()
+	d.submit("/console/signin/code", "code", code)
+	d.onPage("Home")
+}
+
 // usePasskey sends the form for a passkey.
 func (d *console) usePasskey() {
 	d.t.Helper()
-	d.follow("using the passkey", click("form[data-passkey] button"))
+	d.follow("using the passkey", d.click("form[data-passkey] button"))
 }
 
 func (d *console) signOut() {
 	d.t.Helper()
-	d.follow("signing out", click(`form[action="/console/signout"] button`))
+	d.follow("signing out", d.click(`form[action="/console/signout"] button`))
 }

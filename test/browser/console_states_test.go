@@ -1,9 +1,12 @@
 package browser
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -15,16 +18,17 @@ import (
 func TestConsoleStates(t *testing.T) {
 	schema := filepath.Join(t.TempDir(), "schema.json")
 	text := `{"types": {"user": {"primary": "uid", "retire": true, "fields": {
-		"email": {"role": ["secondary", "ordered"], "kind": "email"}, "name": {"role": ["secondary", "ordered"], "kind": "nickname", "hold": "90d"},
+		"email": {"role": ["secondary", "ordered"], "kind": "email"}, "name": {"role": ["secondary", "ordered"], "kind": "nickname", "hold": "90d"}, "links": {"role": "secondary", "many": 5, "typed": false},
 		"job": {"role": "indexed"}, "bio": {}, "added": {"role": "ordered", "codec": "date"}}, "tertiary": {"tags": {"kind": "set", "indexed": true}}}}}`
 	if err := os.WriteFile(schema, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for i, w := range []window{{"console-390-dark", 390, "dark"}, {"console-1440-light", 1440, "light"}} {
+	for i, w := range []window{{"console-390-dark", 390, "dark"}, {"console-1440-light", 1440, "light"}, {"console-1000-light-keyboard", 1000, "light"}} {
 		t.Run(w.name, func(t *testing.T) {
-			d := openConsole(t, w, i > 0, "--schema", schema)
+			d := openConsole(t, w, i == 1, "--schema", schema)
 			d.schema = schema
 			d.setUp()
+			d.keyboard = i == 2
 			d.visit("/console")
 			d.onPage("Home", "There are no accounts yet", "Create an account")
 			for _, page := range [][2]string{{"jobs", "Jobs"}, {"operators", "Operators"}, {"groups?type=user", "Groups of directories: user"}, {"retired?type=user", "UIDs of deleted accounts: user"}} {
@@ -33,7 +37,10 @@ func TestConsoleStates(t *testing.T) {
 			}
 			d.createByForm()
 			d.createAccounts()
+			d.chooseColumns()
 			d.confirmBulk()
+			d.removeLink()
+			d.confirmPassword()
 			d.releaseDeleted()
 			d.viewProblems()
 		})
@@ -58,14 +65,74 @@ func (d *console) confirmBulk() {
 	d.t.Helper()
 	for _, do := range []string{"tag", "enable", "export"} {
 		d.visit("/console/types/user?order=name&where=job:cook")
-		d.run("selecting accounts", click(`[name=uid][value=u03]`), click(`[name=uid][value=u04]`), chromedp.SendKeys(`[name=add]`, "new", chromedp.ByQuery))
-		d.follow("pressing "+do, click(fmt.Sprintf(`form[action="/console/bulk"] button[value=%s]`, do)))
+		d.run("selecting accounts", d.click(`[name=uid][value=u03]`), d.click(`[name=uid][value=u04]`))
+		d.fill("[name=add]", "new")
+		d.follow("pressing "+do, d.click(fmt.Sprintf(`form[action="/console/bulk"] button[value=%s]`, do)))
 		d.until("waiting for the question", `String(document.querySelector("h1").textContent.endsWith("2 accounts?"))`, "true")
 		d.checkPage(do)
+		d.submit("/console/bulk")
+		d.waitForJob("Done for 2 accounts.")
 	}
 	d.visit("/console/types/user")
-	d.follow("selecting nobody", click(`form[action="/console/bulk"] button[value=disable]`))
+	d.follow("selecting nobody", d.click(`form[action="/console/bulk"] button[value=disable]`))
 	d.onPage("Nothing was done", "Select accounts in the list")
+}
+
+// removeLink removes an identity at another provider from the account of Alice.
+func (d *console) removeLink() {
+	d.t.Helper()
+	d.userdb("", "set", "uid=9a4c88dbc084", "links+="+strings.Repeat("ab", 32))
+	d.visit(alice)
+	d.onPage("Alice", "Linked accounts")
+	d.follow("removing the link", d.click(`section[aria-labelledby^="v-"] button[value=remove]`))
+	d.onPage("Change how this account is found?", "is removed")
+	d.submit(alice)
+	d.onPage("Alice", "The account has been changed.")
+}
+
+// confirmPassword creates a key more than ten minutes after the operator gave the password, which
+// is asked for again.
+func (d *console) confirmPassword() {
+	d.t.Helper()
+	d.passTime()
+	d.visit("/console/keys")
+	d.run("choosing a scope", d.click("#scope-read"))
+	d.submit("/console/keys", "name", "webshop")
+	d.onPage("Confirm your password", "Nothing has been done yet.")
+	d.submit("/console/keys", "own-password", "wrong")
+	d.onPage("Confirm your password", "Wrong password.")
+	d.submit("/console/keys", "own-password", password)
+	d.onPage("API keys", "The key webshop has been created.")
+}
+
+// passTime lets the sessions of the first operator look as if the password had been given long ago.
+// It changes their record over the socket of the store.
+func (d *console) passTime() {
+	d.t.Helper()
+	conn, err := net.Dial("unix", strings.TrimPrefix(d.store, "file:")+".sock")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer conn.Close()
+	const script = `local n, all = 0, redis.call('HGETALL', KEYS[1])
+		for i = 1, #all, 2 do
+			local text, replaced = string.gsub(all[i + 1], '^(%d+ %d+ %d+) %d+', '%1 1')
+			redis.call('HSET', KEYS[1], all[i], text)
+			n = n + replaced
+		end
+		return n`
+	const key = "~~userdb/~/session/{~~userdb/operator/uid:first}"
+	var command strings.Builder
+	fmt.Fprint(&command, "*4\r\n")
+	for _, word := range []string{"EVAL", script, "1", key} {
+		fmt.Fprintf(&command, "$%d\r\n%s\r\n", len(word), word)
+	}
+	if _, err = conn.Write([]byte(command.String())); err != nil {
+		d.t.Fatal(err)
+	}
+	if answer, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.HasPrefix(answer, ":") || answer == ":0\r\n" {
+		d.t.Fatalf("changing the sessions: %q, %v", answer, err)
+	}
 }
 
 // releaseDeleted deletes an account, and then lets others have its name and its UID.

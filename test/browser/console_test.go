@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ type console struct {
 	*browser
 	program, store, schema string
 	setup                  string // the link that the service printed
+	keyboard               bool   // tasks are carried out without a mouse
 }
 
 // openConsole starts the service with flags and its accounts in a file, and opens a browser.
@@ -141,7 +143,7 @@ func (d *console) find() {
 	d.visit("/console/find")
 	d.submit("/console/find", "q", "ＡＬＩＣＥ")
 	d.onPage("Alice", "ＡＬＩＣＥ is read as alice.", "They can sign in")
-	d.follow("asking why", click(`main a[href^="/console/find"]`))
+	d.follow("asking why", d.click(`main a[href^="/console/find"]`))
 	d.onPage("Search", "ＡＬＩＣＥ is read as alice and belongs to this account.", "They can sign in")
 	d.submit("/console/find", "q", "alcie")
 	d.onPage("Search", "Nobody has alcie. One letter away:")
@@ -160,11 +162,13 @@ func (d *console) find() {
 	d.onPage("Alice")
 }
 
-// openTab opens a tab of the account on the page, and checks that it contains words.
+// openTab opens a tab of the account on the page, and checks that it contains words and begins in
+// the upper half of the window.
 func (d *console) openTab(name string, words ...string) {
 	d.t.Helper()
-	d.follow("opening the tab "+name, click(fmt.Sprintf(".tabs a[href$=%q]", "?tab="+name)))
+	d.follow("opening the tab "+name, d.click(fmt.Sprintf(".tabs a[href*=%q]", "?tab="+name)))
 	d.onPage("Alice", words...)
+	d.until("looking for the tab", `String(document.querySelector(".tabs").getBoundingClientRect().top < innerHeight / 2)`, "true")
 }
 
 // press presses the button of the form whose action ends with action, such as /disable.
@@ -172,7 +176,56 @@ func (d *console) press(action string) {
 	d.t.Helper()
 	form := fmt.Sprintf("form[action$=%q]", action)
 	d.unfold(form)
-	d.follow("pressing "+action, click(form+" button"))
+	d.follow("pressing "+action, d.click(form+" button"))
+}
+
+// click returns an action that clicks the first element that a selector selects. Without a mouse,
+// it presses Tab until that element has the focus, and then a key.
+func (d *console) click(selector string) chromedp.Action {
+	if !d.keyboard {
+		return click(selector)
+	}
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		var checkbox bool
+		d.tabUntil(fmt.Sprintf("e === document.querySelector(%q)", selector))
+		if err := chromedp.Evaluate(`document.activeElement.type === "checkbox"`, &checkbox).Do(ctx); err != nil {
+			return err
+		}
+		if checkbox {
+			return chromedp.KeyEvent(" ").Do(ctx)
+		}
+		return chromedp.KeyEvent(kb.Enter).Do(ctx)
+	})
+}
+
+// fill does what browser.fill does, without a mouse if there is none.
+func (d *console) fill(input, text string) {
+	d.t.Helper()
+	if !d.keyboard {
+		d.browser.fill(input, text)
+		return
+	}
+	d.tabUntil(fmt.Sprintf("e === document.querySelector(%q)", input))
+	d.run("selecting the text", chromedp.Evaluate(`document.activeElement.select(); 0`, nil))
+	d.keys(kb.Delete, text)
+}
+
+// pick picks the option with a value.
+func (d *console) pick(selector, value string) {
+	d.t.Helper()
+	if !d.keyboard {
+		d.run("choosing "+value, chromedp.SetValue(selector, value, chromedp.ByQuery))
+		return
+	}
+	d.tabUntil(fmt.Sprintf("e === document.querySelector(%q)", selector))
+	for range 50 {
+		var got string
+		if d.run("reading "+selector, chromedp.Value(selector, &got, chromedp.ByQuery)); got == value {
+			return
+		}
+		d.keys(kb.ArrowDown)
+	}
+	d.t.Fatalf("no option of %s has the value %s", selector, value)
 }
 
 // unfold opens the part of the page that hides a form or an input. form is a selector; the first
@@ -182,7 +235,7 @@ func (d *console) unfold(form string) {
 	var hidden bool
 	d.run("looking for "+form, chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q)?.closest("details:not([open])") != null`, form), &hidden))
 	if hidden {
-		d.run("unfolding "+form, click(fmt.Sprintf("details:not([open]):has(%s) > summary", form)))
+		d.run("unfolding "+form, d.click(fmt.Sprintf("details:not([open]):has(%s) > summary", form)))
 	}
 }
 
@@ -190,17 +243,17 @@ func (d *console) unfold(form string) {
 // one. The form may be folded.
 func (d *console) submit(path string, fields ...string) {
 	d.t.Helper()
-	form := fmt.Sprintf("form[action=%q]", path)
+	form := fmt.Sprintf("form[action=%q]:not([data-passkey])", path)
 	var exact bool
 	d.run("looking for "+form, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q) != null", form), &exact))
 	if !exact {
-		form = fmt.Sprintf("form[action^=%q]", path)
+		form = fmt.Sprintf("form[action^=%q]:not([data-passkey])", path)
 	}
 	d.unfold(form)
 	for i := 0; i+1 < len(fields); i += 2 {
 		d.fill("#"+fields[i], fields[i+1])
 	}
-	d.follow("sending "+form, click(form+" button"))
+	d.follow("sending "+form, d.click(form+" button"))
 }
 
 const alice = "/console/types/user/9a4c88dbc084"
@@ -222,11 +275,13 @@ func (d *console) manageAccount() {
 	d.wantProblem("password", "At least 8 characters")
 	d.submit(alice+"/password", "password", "another long password")
 	d.onPage("Alice", "The password has been set.", "became invalid when a password was set")
-	d.run("writing a tag", chromedp.SendKeys("#add", "<b>new</b>", chromedp.ByQuery))
-	d.follow("adding the tag", click(`form:has(#add) button`))
+	d.fill("#add", "<b>new</b>")
+	d.follow("adding the tag", d.click(`form:has(#add) button`))
 	d.onPage("Alice", "The tags have been changed.", "<b>new</b>", "vip")
 	d.press("/tags")
 	d.onPage("Alice", "The tags have been changed.")
+	d.follow("undoing that", d.click(".done button"))
+	d.onPage("Alice", "The tags have been changed.", "<b>new</b>")
 }
 
 func (d *console) editAccount() {
@@ -279,9 +334,8 @@ func (d *console) changeValues() {
 	add := func(typed string) {
 		d.t.Helper()
 		d.unfold("#a-email")
-		d.run("filling in the address", chromedp.Evaluate(`document.querySelector("#a-email").value = ""; 0`, nil),
-			chromedp.SendKeys("#a-email", typed, chromedp.ByQuery))
-		d.follow("adding the address", click(`form:has(#a-email) button`))
+		d.fill("#a-email", typed)
+		d.follow("adding the address", d.click(`form:has(#a-email) button`))
 	}
 	add("no address")
 	d.onPage("Alice")
@@ -296,12 +350,12 @@ func (d *console) changeValues() {
 	d.submit(alice, "f-job", "baker")
 	d.onPage("Alice", "The account has been changed.", "alice@example.org", "Alice@straße.example")
 	d.unfold("button[value=first]")
-	d.follow("making it the first", click(`.values button[value=first]`))
+	d.follow("making it the first", d.click(`.values button[value=first]`))
 	d.onPage(question, "Alice@straße.example becomes the first value")
 	d.submit(alice)
 	d.onPage("Alice", "The account has been changed.")
 	d.unfold("button[value=remove]")
-	d.follow("removing the other", click(`.values li:last-child button[value=remove]`))
+	d.follow("removing the other", d.click(`.values li:last-child button[value=remove]`))
 	d.onPage(question, "alice@example.org is removed")
 	d.submit(alice)
 	d.onPage("Alice", "The account has been changed.")
@@ -317,16 +371,17 @@ func (d *console) listAccounts() {
 	d.selectOption("#by", "job")
 	d.submit("/console/types/user", "value", "cook")
 	d.onPage("Accounts", "\n30 accounts", "job is cook")
-	d.follow("sorting by name", click(`thead a[href*="order=name"]`))
+	d.follow("sorting by name", d.click(`thead a[href*="order=name"]`))
 	d.onPage("Accounts", "\n30 accounts", "Person 00", "Person 24", "job is cook")
-	d.follow("opening the next page", click(`.pages a`))
+	d.follow("opening the next page", d.click(`.pages a`))
 	d.onPage("Accounts", "Person 29")
 	d.selectOption("#disabled", "true")
 	d.submit("/console/types/user")
 	d.onPage("Accounts", "There are none.")
+	d.chooseColumns()
 	d.visit("/console/types/user?order=name&where=job:cook")
-	d.run("selecting accounts", click(`[name=uid][value=u03]`), click(`[name=uid][value=u04]`))
-	d.follow("disabling them", click(`form[action="/console/bulk"] button[value=disable]`))
+	d.run("selecting accounts", d.click(`[name=uid][value=u03]`), d.click(`[name=uid][value=u04]`))
+	d.follow("disabling them", d.click(`form[action="/console/bulk"] button[value=disable]`))
 	d.onPage("Disable 2 accounts?", "Nobody can sign in to 2 accounts")
 	d.submit("/console/bulk")
 	d.waitForJob("Done for 2 accounts.")
@@ -334,11 +389,22 @@ func (d *console) listAccounts() {
 	d.onPage("Accounts", "\n2 accounts", "Person 03", "Person 04")
 }
 
+// chooseColumns chooses the columns of a list, which has a filter and keeps it.
+func (d *console) chooseColumns() {
+	d.t.Helper()
+	d.visit("/console/types/user?order=name&where=job:cook")
+	d.unfold("#col-job")
+	d.run("choosing columns", d.click("#col-job"), d.click("#col-bio"))
+	d.follow("showing them", d.click("form:has(#col-bio) button"))
+	d.onPage("Accounts", "job is cook", "Person 00")
+	d.until("reading the columns", `[...document.querySelectorAll("thead th")].map(h => h.innerText.trim()).filter(t => t && t !== "Selected").join()`, "name,email,bio")
+}
+
 // selectOption selects an option of the form for a filter, which may be folded.
 func (d *console) selectOption(selector, value string) {
 	d.t.Helper()
 	d.unfold(`form[action="/console/types/user"]`)
-	d.run("choosing "+value, chromedp.SetValue(selector, value, chromedp.ByQuery))
+	d.pick(selector, value)
 }
 
 func (d *console) viewPages() {
@@ -350,7 +416,7 @@ func (d *console) viewPages() {
 		d.until("waiting for the event", `String([...document.querySelectorAll(".events li")].some(li => li.textContent.includes("Person 05: The command line disabled")))`, "true")
 	}
 	d.unfold(`form[action="/console/history"]`)
-	d.run("choosing a kind of event", chromedp.SetValue("#kind", "tags", chromedp.ByQuery))
+	d.pick("#kind", "tags")
 	d.submit("/console/history")
 	d.onPage("History", "changed tags")
 	d.visit("/console/schema")
@@ -365,7 +431,7 @@ func (d *console) manageKeys() {
 	d.visit("/console/keys")
 	d.submit("/console/keys", "name", "webshop")
 	d.onPage("API keys", "Choose at least one.")
-	d.run("choosing a scope", click("#scope-read"))
+	d.run("choosing a scope", d.click("#scope-read"))
 	d.submit("/console/keys", "name", "webshop")
 	d.onPage("API keys", "The key webshop has been created.", "udb_")
 	d.press("/revoke")
@@ -392,9 +458,9 @@ func (d *console) maintain() {
 	d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{d.importFile()}, chromedp.ByQuery))
 	d.submit("/console/import")
 	d.onPage("Import more.csv", "Nothing has been written yet.", "accepted", "refused: ")
-	d.follow("leaving out a column", chromedp.Evaluate(`document.querySelector("#c-0").value = ""; 0`, nil), click(`button[value=preview]`))
+	d.follow("leaving out a column", chromedp.Evaluate(`document.querySelector("#c-0").value = ""; 0`, nil), d.click(`button[value=preview]`))
 	d.onPage("Import more.csv", "1 would be created", "1 refused")
-	d.follow("starting the dry run", click(`button[value=dry]`))
+	d.follow("starting the dry run", d.click(`button[value=dry]`))
 	d.waitForJob("1 would be created", "1 refused", "Line 3")
 	d.submit("/console/import")
 	d.waitForJob("1 created", "1 refused")
@@ -407,7 +473,7 @@ func (d *console) maintain() {
 	d.submit("/console/check")
 	d.waitForJob("Nothing is wrong.")
 	d.visit("/console/check")
-	d.follow("repairing", click(`form:has([name=repair]) button`))
+	d.follow("repairing", d.click(`form:has([name=repair]) button`))
 	d.onPage("Repair all accounts?", "It deletes no facets.")
 	d.submit("/console/check")
 	d.waitForJob("Nothing is wrong.")
@@ -415,7 +481,7 @@ func (d *console) maintain() {
 
 func (d *console) signOutAndIn() {
 	d.t.Helper()
-	d.follow("signing out", click(`form[action="/console/signout"] button`))
+	d.follow("signing out", d.click(`form[action="/console/signout"] button`))
 	d.onPage("Sign in")
 	d.submit("/console/signin", "name", "root", "password", "wrong")
 	d.onPage("Sign in", "Wrong name or password.")
@@ -443,7 +509,7 @@ func (d *console) waitForJob(words ...string) {
 
 // TestConsoleByKeyboard carries out the tasks of an operator without a mouse.
 func TestConsoleByKeyboard(t *testing.T) {
-	d := openConsole(t, windows[3], true)
+	d := openConsole(t, consoleWindows[3], true)
 	d.createAccounts()
 	d.visit(d.setup)
 	d.onPage("Create the first operator")

@@ -286,19 +286,25 @@ func (b *browser) wantProblem(field, text string) {
 // the focus, and checks that the focus is visible.
 func (b *browser) tabTo(name string) {
 	b.t.Helper()
+	b.tabUntil(fmt.Sprintf(`(e.id || e.type === "checkbox" && e.ariaLabel || e.textContent.trim()) === %q`, name))
+}
+
+// tabUntil presses Tab until a condition on the element e that has the focus is met, and checks
+// that the focus is visible.
+func (b *browser) tabUntil(condition string) {
+	b.t.Helper()
 	for range 150 {
+		var outline string
 		b.keys(kb.Tab)
-		var at, outline string
-		b.run("reading the focus", chromedp.Evaluate(`(e => e.id || e.type === "checkbox" && e.ariaLabel || e.textContent.trim())(document.activeElement)`, &at),
-			chromedp.Evaluate(`getComputedStyle(document.activeElement).outlineStyle`, &outline))
-		if at == name {
-			if outline == "none" {
-				b.t.Errorf("%s has the focus, but that is not visible", name)
-			}
+		b.run("reading the focus", chromedp.Evaluate(`(e => `+condition+` ? getComputedStyle(e).outlineStyle : "")(document.activeElement)`, &outline))
+		if outline == "none" {
+			b.t.Errorf("the element with %s has the focus, but that is not visible", condition)
+		}
+		if outline != "" {
 			return
 		}
 	}
-	b.t.Fatalf("Tab never reaches %q", name)
+	b.t.Fatalf("Tab never reaches the element with %s", condition)
 }
 
 func (b *browser) keys(keys ...string) {
