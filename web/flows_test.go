@@ -572,8 +572,19 @@ func TestSaveForm(t *testing.T) {
 	}
 }
 
-// TestInputShowsFacet checks that the value of an input is one that browsers send back as it is, and
-// that it is the one that Shown returns, so that a form that nobody touched changes nothing.
+// TestForgotNothing checks that the form for a forgotten password is shown again if nothing was
+// typed.
+func TestForgotNothing(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	for _, typed := range []string{"", " \t"} {
+		if status, _, body := s.send(s.client(), "/forgot", "identifier", typed); status != http.StatusUnprocessableEntity || !strings.Contains(body, "This field is required.") {
+			t.Errorf("%q: got %d, want 422 and the problem:\n%s", typed, status, body)
+		}
+	}
+}
+
+// TestInputShowsFacet checks that browsers send back the value of an input as it is, and that Shown
+// returns the same value, so that a form that nobody touched changes nothing.
 func TestInputShowsFacet(t *testing.T) {
 	o := factorOptions()
 	fields := o.Schema.Types["user"].Fields

@@ -173,7 +173,7 @@ func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 // numeral matches what browsers show in an input of type number.
 var numeral = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
 
-// browsersKeep reports whether browsers send a text unchanged from an input of a type that shows it.
+// browsersKeep reports whether browsers show a text in an input of a kind, and send it unchanged.
 func browsersKeep(kind, text string) bool {
 	switch kind {
 	case "date":
