@@ -720,6 +720,9 @@ func TestMappings(t *testing.T) {
 			if err := service.PrepareSCIM(s.Ctx); (err == nil) != want || err != nil && !errors.Is(err, scim.ErrOptions) {
 				t.Errorf("%s in %s: got %v, want success: %v", attribute, field, err, want)
 			}
+			if err != nil && (strings.Contains(err.Error(), "displayname") || strings.Contains(err.Error(), "givenname")) {
+				t.Errorf("%s in %s: got %v, want the attribute as it is written in a mapping", attribute, field, err)
+			}
 		}
 	}
 	for _, text := range []string{"", "[]", `{"emails": 1}`, `{"userName": "name"}`, `{"name": "x"}`, `{"emails": "x", "displayName": "x"}`, `{} {}`} {

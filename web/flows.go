@@ -483,12 +483,15 @@ func (f *Flows) signOut(w http.ResponseWriter, r *http.Request) (string, error) 
 }
 
 func (f *Flows) forgot(_ http.ResponseWriter, r *http.Request) (string, error) {
+	typed := r.PostFormValue("identifier")
+	if strings.TrimSpace(typed) == "" {
+		return "", &userdb.FieldError{Field: "identifier", Rule: "required", Err: userdb.ErrInvalid, Reason: "nothing was typed"}
+	}
 	places, err := f.Mail.reserve(1)
 	if err != nil {
 		return "", err
 	}
 	defer places.leave(r.Context())
-	typed := r.PostFormValue("identifier")
 	secret, to, err := f.Users.IssueForVisitor(r.Context(), f.Address, typed, userdb.Token{Purpose: "reset"}, f.Attempt(r))
 	if err == nil {
 		places.fill(r.Context(), Mail{Kind: MailReset, To: to, Link: f.link(f.Paths.Reset, secret)})

@@ -572,6 +572,63 @@ func TestSaveForm(t *testing.T) {
 	}
 }
 
+// TestForgotNothing checks that the form for a forgotten password is shown again if nothing was
+// typed.
+func TestForgotNothing(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	for _, typed := range []string{"", " \t"} {
+		if status, _, body := s.send(s.client(), "/forgot", "identifier", typed); status != http.StatusUnprocessableEntity || !strings.Contains(body, "This field is required.") {
+			t.Errorf("%q: got %d, want 422 and the problem:\n%s", typed, status, body)
+		}
+	}
+}
+
+// TestInputShowsFacet checks that browsers send back the value of an input as it is, and that Shown
+// returns the same value, so that a form that nobody touched changes nothing.
+func TestInputShowsFacet(t *testing.T) {
+	o := factorOptions()
+	fields := o.Schema.Types["user"].Fields
+	fields["born"], fields["age"] = schema.Field{Codec: schema.CodecDate}, schema.Field{Codec: schema.CodecNumber}
+	users := userdbtest.New(t, userdbtest.With(o)).Type("user")
+	for _, tt := range []struct{ field, stored, kind, wantKind, want string }{
+		{"born", "1990-02-03", "date", "date", "1990-02-03"},
+		{"born", "1990-02-03", "text", "text", "1990-02-03"},
+		{"born", "1990-02-03T04:05:06Z", "date", "text", "1990-02-03T04:05:06.000Z"},
+		{"born", "-000001-02-03T00:00:00.000Z", "date", "text", "-000001-02-03T00:00:00.000Z"},
+		{"age", "30", "number", "number", "30"},
+		{"age", "1.5e+30", "number", "number", "1.5e+30"},
+		{"age", "NaN", "number", "text", "NaN"},
+		{"email", "user@straße.example", "email", "text", "user@straße.example"},
+		{"name", "1990-02-03T00:00:00.000Z", "text", "text", "1990-02-03T00:00:00.000Z"},
+		{"job", "", "date", "date", ""},
+	} {
+		v, err := schema.ParseText(users.Schema().Codec(tt.field), tt.stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facets := schema.Facets{}
+		if tt.stored != "" {
+			facets[tt.field] = v
+		}
+		e, err := users.Create(t.Context(), userdb.NewEntry{Facets: facets})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := web.Page{Me: e}
+		in := p.Field(tt.field, "Label", tt.kind, "", e.Text(tt.field))
+		if shown := p.Shown(tt.field); in.Type != tt.wantKind || in.Value != tt.want || shown != tt.want {
+			t.Errorf("%s %s %q: got type %s, value %q and shown %q, want %s and %q", tt.kind, tt.field, tt.stored, in.Type, in.Value, shown, tt.wantKind, tt.want)
+		}
+		if err := users.Delete(t.Context(), hints.UID(e.UID())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	typed := web.Page{Form: url.Values{"born": {"3.2.1990"}}}
+	if in := typed.Field("born", "Label", "date", "", ""); in.Type != "text" || in.Value != "3.2.1990" {
+		t.Errorf("an input with what the visitor typed: %+v, want the text", in)
+	}
+}
+
 // TestTouched checks which fields of a form count as changed.
 func TestTouched(t *testing.T) {
 	for _, tt := range []struct{ kind, body, want string }{

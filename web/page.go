@@ -9,9 +9,11 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -134,18 +136,53 @@ func shown(form url.Values, e userdb.Entry, field string) string {
 	if sent, is := form["shown-"+field]; is {
 		return sent[0]
 	}
+	return inputText(e, field)
+}
+
+// inputText returns the text that an input shows for a facet. A date at midnight UTC is a day,
+// because an input of type date shows nothing else.
+func inputText(e userdb.Entry, field string) string {
+	v, _ := e.Get(field)
+	t, ok := v.Time()
+	if t = t.UTC(); ok && t.Equal(t.Truncate(24*time.Hour)) && 1 <= t.Year() && t.Year() <= 9999 {
+		return t.Format(time.DateOnly)
+	}
 	return e.Text(field)
 }
 
 // Field returns an input for a template. Its label is translated, and its value is what the visitor
-// typed, or else what is stored. Passwords and codes are not shown again.
+// typed, or else what is stored. Passwords and codes are not shown again. A date at midnight UTC is
+// shown as a day. If browsers would change or hide the value in an input of the kind, as they do
+// with addresses in one of kind email, the input has the type text: a form that nobody touched must
+// not change what is stored.
 func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 	secret := kind == "password" || autocomplete == "one-time-code" || name == "recovery"
+	if stored == p.Me.Text(name) {
+		stored = inputText(p.Me, name)
+	}
 	if sent, is := p.Form[name]; is && !secret {
 		stored = sent[0]
 	}
+	if !browsersKeep(kind, stored) {
+		kind = "text"
+	}
 	label = strings.ReplaceAll(catalogueOf(p.Language).lookup(label), "{min}", strconv.Itoa(p.MinPassword))
 	return Input{name, label, kind, autocomplete, stored, p.Of(name)}
+}
+
+// numeral matches what browsers show in an input of type number.
+var numeral = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
+
+// browsersKeep reports whether browsers show a text in an input of a kind, and send it unchanged.
+func browsersKeep(kind, text string) bool {
+	switch kind {
+	case "date":
+		_, err := time.Parse(time.DateOnly, text)
+		return text == "" || err == nil
+	case "number":
+		return text == "" || numeral.MatchString(text)
+	}
+	return kind != "email"
 }
 
 //go:embed pages

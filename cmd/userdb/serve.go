@@ -81,7 +81,7 @@ first one and is valid for an hour. 'userdb operator add' creates one at any tim
 	})
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
 	c.Flags().BoolVar(&v.console, "console", true, "serve the console, pages for operators, at /console")
-	c.Flags().BoolFunc("operators-factor", "operators need a second factor, at all processes of this store, until one is\nstarted with --operators-factor=false; 'userdb operator enrol' makes a link for\nthe first one", func(text string) error {
+	c.Flags().BoolFunc("operators-factor", "operators need a second factor, at all processes of this store, until one is\nstarted with --operators-factor=false; 'userdb operator enrol' makes the link with\nwhich an operator adds the first one", func(text string) error {
 		required, err := strconv.ParseBool(text)
 		v.operatorsFactor = &required
 		return err

@@ -22,8 +22,9 @@ func statusCommand(s *session) *cobra.Command {
 this machine's, which schema is in force, and how many entries and namespaces there are. Warnings
 come last. They do not change the exit code; scripts read them as "warnings" with --json.
 
-Counting scans all records, which may take long on a large server but does not block it. Settings are
-read with CONFIG GET; a setting that this user may not read is "unknown".`,
+To count the namespaces, the command scans all keys of the database, which may take long on a large
+server but does not block it. Settings are read with CONFIG GET; a setting that this user may not read
+is "unknown".`,
 		Example: `  userdb status
   userdb status --json`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {

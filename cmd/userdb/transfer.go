@@ -198,6 +198,8 @@ func (r *importRun) prepare(ctx context.Context) error {
 	}
 	r.o.CSV = r.o.CSV || isCSV(r.file)
 	switch {
+	case r.resume && r.o.DryRun:
+		return usagef("--resume cannot be used with --dry-run, which checks the whole file and records no progress")
 	case r.file != "-":
 		r.rejects.path = cmp.Or(r.rejects.path, r.file+rejectsSuffix)
 		if err := r.open(ctx); err != nil {

@@ -81,6 +81,16 @@ func TestImportForm(t *testing.T) {
 	}
 }
 
+// TestDryRunResume checks that a dry run is refused together with --resume, which it would ignore.
+func TestDryRunResume(t *testing.T) {
+	useFile(t)
+	file := writeUsers(t, 1)
+	if err := os.WriteFile(file+".import", []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, runCommand(nil, "", "import", file, "--dry-run", "--resume"), 2, "", "--resume cannot be used with --dry-run")
+}
+
 // TestTableRoundTrip checks that 'import' reads the output of 'list --csv' unchanged, whatever the
 // values are, even if one of them is the word that --null takes for no value.
 func TestTableRoundTrip(t *testing.T) {

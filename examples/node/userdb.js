@@ -3,7 +3,7 @@
 const base = (process.env.USERDB_URL ?? 'http://127.0.0.1:8470').replace(/\/$/, '')
 const timeout = Number(process.env.USERDB_TIMEOUT_MS ?? 10_000)
 const key = process.env.USERDB_KEY
-if (!key) throw new Error("USERDB_KEY is not set: create a key with 'userdb apikey create web --scope read write login'")
+if (!key) throw new Error("USERDB_KEY is not set: create a key with 'userdb apikey create site --scope read write login --type user'")
 
 /**
  * A Refusal is an error that userdb answers, a problem in the format of RFC 9457. Its code never

@@ -132,11 +132,11 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 		switch {
 		case field == o.UserName && attribute == "emails":
 		case field == t.Primary || field == externalField || field == addedField || f.Role.Has(schema.RoleSecondary):
-			return nil, fmt.Errorf("%w: the field %q identifies accounts or is reserved; map %s to another field", ErrOptions, field, attribute)
+			return nil, fmt.Errorf("%w: the field %q identifies accounts or is reserved; map %s to another field", ErrOptions, field, cmp.Or(attributeNames[attribute], attribute))
 		case !declared && !t.Open:
-			return nil, fmt.Errorf("%w: the schema has no field %q for %s", ErrOptions, field, attribute)
+			return nil, fmt.Errorf("%w: the schema has no field %q for %s", ErrOptions, field, cmp.Or(attributeNames[attribute], attribute))
 		case t.Codec(field) != schema.CodecText:
-			return nil, fmt.Errorf("%w: the field %q for %s does not hold text", ErrOptions, field, attribute)
+			return nil, fmt.Errorf("%w: the field %q for %s does not hold text", ErrOptions, field, cmp.Or(attributeNames[attribute], attribute))
 		}
 		m[attribute] = field
 	}
