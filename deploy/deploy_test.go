@@ -208,6 +208,7 @@ type compose struct {
 		EnvFile         string   `yaml:"env_file"`
 		StopGracePeriod string   `yaml:"stop_grace_period"`
 		Environment     any
+		Logging         struct{ Options map[string]string }
 	}
 	Volumes map[string]any
 }
@@ -236,6 +237,11 @@ func TestCompose(t *testing.T) {
 	}
 	if !userdb.ReadOnly || !slices.Equal(userdb.CapDrop, []string{"ALL"}) || len(userdb.SecurityOpt) != 1 {
 		t.Errorf("the service has more rights than it needs: %+v", userdb)
+	}
+	for name, service := range file.Services {
+		if o := service.Logging.Options; o["max-size"] == "" || o["max-file"] == "" {
+			t.Errorf("the log of %s may fill the disk", name)
+		}
 	}
 	if userdb.EnvFile != "userdb.env" || redis.EnvFile != "backup.env" || userdb.Environment != nil || redis.Environment != nil {
 		t.Error("a secret is outside userdb.env and backup.env")
