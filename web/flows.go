@@ -198,10 +198,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 // Require or RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Histories record the origin, and it limits how much of the queue for hashing passwords
-		// one visitor can fill.
-		ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
-		r = r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
+		r = f.forPage(r)
 		_ = r.ParseForm() // Protect has refused requests for which this fails
 		var err error
 		if r.Method == http.MethodPost && do != nil {
@@ -238,6 +235,14 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		f.allowScript(w, p.Name)
 		f.Render(w, r, p)
 	})
+}
+
+// forPage returns a request whose context holds the language of pages and mails, and the origin of
+// the visitor. Histories record the origin, and it limits how much of the queue for hashing
+// passwords one visitor can fill.
+func (f *Flows) forPage(r *http.Request) *http.Request {
+	ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
+	return r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
 }
 
 // newPage returns a page for the sender of a request, without data.
@@ -759,9 +764,12 @@ func parseTyped(t schema.Type, field, typed string) schema.Value {
 // SaveForm saves the facets that a visitor who is signed in changed in a form: texts, numbers,
 // dates, and booleans that are typed as true or false. Beside an input for each field, the form has
 // a hidden input shown-FIELD with the value that it showed, and a hidden input rev with the
-// revision of the entry. Fields that were not touched, or that are not named, are not written. If
-// the entry has changed since, the error is ErrConflict, and Page.Field returns what is stored now
-// for fields that were not touched.
+// revision of the entry. Fields that were not touched, or that are not named, are not written. If a
+// field has several values, the form changes only the first. If the entry has changed since, the
+// error is ErrConflict, and Page.Field returns what is stored now for fields that were not touched.
+//
+// Do not name the field of addresses. The page at Paths.Email changes it, and asks for the password
+// first: somebody at an open session who could replace the address could take over the account.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
 	declared := f.Users.Schema()
 	e, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
@@ -773,8 +781,13 @@ func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error
 			if !r.PostForm.Has(field) || typed == shown(r.Form, *e, field) {
 				continue
 			}
-			if e.Drop(field); typed != "" {
+			switch texts := e.Texts(field); {
+			case typed != "":
 				e.Put(field, parseTyped(declared, field, typed))
+			case len(texts) > 1:
+				e.DropText(field, texts[0])
+			default:
+				e.Drop(field)
 			}
 		}
 		return nil
