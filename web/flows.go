@@ -583,7 +583,8 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 	a.Session = f.Secret(r)
 	e, err := f.Users.ChangePassword(r.Context(), visitorHint(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
 	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
-	if made(err) && limit.Allow(r) == nil {
+	stays := r.WithContext(context.WithoutCancel(r.Context())) // the visitor may have hung up
+	if made(err) && limit.Allow(stays) == nil {
 		f.mailNotice(r.Context(), notice, f.passwordNotice(Entry(r.Context())))
 	}
 	return f.enter(w, r, e, err, "password")
@@ -686,12 +687,14 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 		return "", err
 	}
 	defer notice.leave(r.Context())
-	var before userdb.Entry
-	after, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
+	var before, after userdb.Entry
+	_, err = f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
 		before = *e
-		return f.changeAddress(e, do, address)
+		err := f.changeAddress(e, do, address)
+		after = *e
+		return err
 	})
-	if made(err) && after.Rev() != before.Rev() {
+	if made(err) && !slices.Equal(after.Texts(f.Address), before.Texts(f.Address)) {
 		about := after.Text(f.Address)
 		for _, text := range before.Texts(f.Address) {
 			if !slices.Contains(after.Texts(f.Address), text) {
