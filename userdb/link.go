@@ -44,8 +44,8 @@ func (l Link) check(t *Type) error {
 // LoginLinked returns the entry that has the link. It takes the first step of a login for somebody
 // whose identity the caller has verified. It ignores the Label of the link.
 //
-// The error is ErrNotFound if no entry has the link, ErrLogin if the entry that has it is disabled,
-// and ErrFactor with a *FactorError if the entry has a second factor.
+// The error is ErrNotFound if no entry has the link, ErrLogin if the entry that has it is disabled
+// or refused by a.Allowed, and ErrFactor with a *FactorError if the entry has a second factor.
 func (t *Type) LoginLinked(ctx context.Context, l Link, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LoginLinked", &err)
 	defer v.end(&err)
@@ -57,7 +57,7 @@ func (t *Type) LoginLinked(ctx context.Context, l Link, a Attempt) (e Entry, err
 	if err != nil {
 		return Entry{}, publicError(err)
 	}
-	if r.Fields[store.FieldDisabled] != "" {
+	if r.Fields[store.FieldDisabled] != "" || !t.allows(a.Allowed, r) {
 		t.db.emit(ctx, Event{Kind: EventFailure, Key: r.Key, Origin: a.Origin})
 		return Entry{}, ErrLogin
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -33,6 +34,11 @@ type Attempt struct {
 	// Proven says that the caller has verified that the visitor owns the address, for example by
 	// asking a provider. Only Invite uses it: it counts such visitors apart from all others.
 	Proven bool
+
+	// Allowed reports whether an entry may log in here. Login then treats any password of an entry
+	// that may not as a wrong one, and LoginLinked treats such an entry as disabled. Other methods
+	// do not use it. If nil, every entry may.
+	Allowed func(Entry) bool
 }
 
 // Format writes the origin, not the secret of the session, whatever the formatting verb.
@@ -46,10 +52,10 @@ func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.Origin) }
 //
 // The error is
 //
-//   - ErrLogin if the identifier is unknown, the password is wrong, or the entry has no password or
-//     is disabled. The error does not say which, and Login does the same work in each case. If a
-//     mail address is not the first of its field, or was not when it was added, it counts as
-//     unknown until it is verified.
+//   - ErrLogin if the identifier is unknown, the password is wrong, or the entry has no password,
+//     is disabled or is refused by a.Allowed. The error does not say which, and Login does the same
+//     work in each case. If a mail address is not the first of its field, or was not when it was
+//     added, it counts as unknown until it is verified.
 //   - ErrFactor with a *FactorError if the password is right and the entry has a second factor.
 //   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
 //     *WaitError says how long to wait.
@@ -126,7 +132,7 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	current, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
-	case errors.Is(err, ErrNotFound), err == nil && (current.Fields[store.FieldDisabled] != "" || !p.t.signsIn(p.lookup, current)):
+	case errors.Is(err, ErrNotFound), err == nil && (!p.mayLogIn(current) || !p.t.signsIn(p.lookup, current)):
 		p.t.db.emit(ctx, p.event(EventFailure))
 		return false, ErrLogin
 	case err != nil:
@@ -186,7 +192,7 @@ func (p *proof) replaceHash(ctx context.Context, pw string) string {
 // newProof starts an attempt to log in with an identifier, whether or not an entry has it.
 func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*proof, error) {
 	t = t.current()
-	p := &proof{t: t, identifier: identifier, origin: a.Origin}
+	p := &proof{t: t, identifier: identifier, origin: a.Origin, allowed: a.Allowed}
 	_, l, err := t.view.Resolve(hints.Any(identifier), t.declared.Name)
 	if err != nil {
 		return p, nil // no entry can have this identifier
@@ -205,7 +211,18 @@ type proof struct {
 	lookup             store.Lookup // of the identifier; zero if no entry can have it
 	r                  store.Record // zero if no entry has the identifier
 	identifier, origin string
-	digest             string // set by unknownDigest
+	allowed            func(Entry) bool // of the Attempt; nil if every entry may log in
+	digest             string           // set by unknownDigest
+}
+
+// mayLogIn reports whether an entry may log in, whatever the password.
+func (p *proof) mayLogIn(r store.Record) bool {
+	return r.Fields[store.FieldDisabled] == "" && p.t.allows(p.allowed, r)
+}
+
+// allows reports whether a function of an Attempt allows an entry to log in.
+func (t *Type) allows(allowed func(Entry) bool, r store.Record) bool {
+	return allowed == nil || allowed(t.entryUnchecked(store.Record{Key: r.Key, Fields: maps.Clone(r.Fields)}))
 }
 
 // check compares a password with the hash if the counters admit the attempt. A delayed attempt does
@@ -236,7 +253,7 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 		e.Wait = admission.Wait
 		p.t.db.emit(ctx, e)
 		return password.Result{}, &WaitError{Wait: admission.Wait}
-	case !result.OK || p.r.Fields[store.FieldDisabled] != "":
+	case !result.OK || !p.mayLogIn(p.r):
 		p.t.db.emit(ctx, p.event(EventFailure))
 		return password.Result{}, ErrLogin
 	}

@@ -19,7 +19,7 @@ import (
 func TestNothingPrintsSecrets(t *testing.T) {
 	const pepper, pw = "pepper-of-32-bytes-pepper-of-32-", "correct horse battery"
 	o := userdb.Options{Peppers: [][]byte{[]byte(pepper)}}
-	n := userdb.NewEntry{UID: "a", Facets: schema.Texts("name", "Alice"), Password: pw}
+	n := userdb.NewEntry{UID: "a", Facets: schema.Texts("name", "Alice"), Tags: []string{"in debt"}, Password: pw}
 	db, err := userdb.Open(t.Context(), "memory:", o)
 	if err != nil {
 		t.Fatal(err)
@@ -53,8 +53,8 @@ func TestNothingPrintsSecrets(t *testing.T) {
 					t.Errorf("%T shows a secret: %s", v, text)
 				}
 			}
-			if strings.Contains(text, "$2a$") || strings.Contains(text, "~key") {
-				t.Errorf("%T shows a hash or a key: %s", v, text)
+			if strings.Contains(text, "$2a$") || strings.Contains(text, "~key") || strings.Contains(text, "in debt") {
+				t.Errorf("%T shows a hash, a key or a tag: %s", v, text)
 			}
 		}
 	}

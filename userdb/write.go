@@ -696,10 +696,10 @@ func retryOnConflict(ctx context.Context, attempt func() (conflict bool, err err
 // committed reports whether a change was made, even if it is unconfirmed.
 func committed(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
 
-// Format writes the names of the facets, not their values, whatever the formatting verb.
+// Format writes what MarshalJSON returns, whatever the formatting verb.
 func (n NewEntry) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(n)) }
 
-// LogValue returns the names of the facets for a log, not their values.
+// LogValue returns what MarshalJSON returns, for a log.
 func (n NewEntry) LogValue() slog.Value { return slog.StringValue(describe(n)) }
 
 // fields returns the names of the fields of n, sorted.
@@ -709,14 +709,14 @@ func (n NewEntry) fields() []string {
 	return slices.Compact(names)
 }
 
-// MarshalJSON leaves out the values of the facets, which are personal data, and the password. It
-// includes the names of the facets, and whether there is a password.
+// MarshalJSON leaves out the values of the facets and the members of sets, which are personal data,
+// and the password. It includes the UID, as logs do, the names of the facets and sets, and whether
+// there is a password.
 func (n NewEntry) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		UID      string              `json:"uid,omitempty"`
-		Fields   []string            `json:"fields"`
-		Tags     []string            `json:"tags,omitempty"`
-		Sets     map[string][]string `json:"sets,omitempty"`
-		Password bool                `json:"password"`
-	}{n.UID, n.fields(), n.Tags, n.Sets, n.Password != ""})
+		UID      string   `json:"uid,omitempty"`
+		Fields   []string `json:"fields"`
+		Sets     []string `json:"sets,omitempty"`
+		Password bool     `json:"password"`
+	}{n.UID, n.fields(), sortedKeys(n.sets()), n.Password != ""})
 }

@@ -7,11 +7,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -235,6 +237,30 @@ func TestEndSessionOnFullServer(t *testing.T) {
 	must(t, users.EndSession(t.Context(), secret))
 	_, _, err = users.Session(t.Context(), secret)
 	wantErr(t, "the ended session", err, userdb.ErrNotFound)
+}
+
+// TestSessionOnFullServer checks that a session counts as seen while a server has no memory left to
+// record that. Otherwise a session that was verified long ago would count as verified lately.
+func TestSessionOnFullServer(t *testing.T) {
+	ctx, server := t.Context(), redistest.Start(t)
+	db, err := userdb.Open(ctx, server.URL(), userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	now := time.UnixMilli(time.Now().UnixMilli())
+	db, err = view.Reconfigure(db, func(c *view.Config) { c.Clock = func() time.Time { return now } })
+	must(t, err)
+	users := typeOf(t, db, "user")
+	e, err := users.Create(ctx, userdb.NewEntry{UID: "u"})
+	must(t, err)
+	begun, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+	must(t, err)
+	must(t, server.Client().ConfigSet(ctx, "maxmemory", "1").Err())
+	now = now.Add(2 * time.Hour)
+	_, s, err := users.Session(ctx, secret)
+	must(t, err)
+	if s.LastSeen.Sub(begun.LastSeen) != 2*time.Hour || !s.Verified.Equal(begun.Verified) {
+		t.Errorf("got the session %+v, want it seen two hours after %+v", s, begun)
+	}
 }
 
 // TestDisableOnFullServer checks that an account can be disabled while no server has memory left,

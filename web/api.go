@@ -28,14 +28,6 @@ func (a Auth) Token(r *http.Request, identifier, password string) (secret string
 	ctx, cancel := withTimeout(r)
 	defer cancel()
 	e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))
-	switch {
-	case errors.Is(err, userdb.ErrFactor):
-		if refused := a.checkAllowed(ctx, identifier); refused != nil {
-			err = refused
-		}
-	case err == nil && !a.allows(e):
-		err = userdb.ErrLogin
-	}
 	if err == nil {
 		s, secret, err = a.Users.StartSession(ctx, e, a.SessionOptions(r))
 	}

@@ -37,7 +37,7 @@ type Auth struct {
 	Session userdb.SessionOptions
 	// Allowed reports whether an entry may sign in here and stay signed in. If nil, every entry
 	// that can log in may. Visitors who are not allowed get the same answer as after a wrong
-	// password.
+	// password, and their passwords count as wrong.
 	Allowed func(e userdb.Entry) bool
 	// Failed answers a request for which the store failed or did not answer within ten seconds. If
 	// nil, the answer has the status of the error's code, mostly 503, and does not show the error.
@@ -256,7 +256,7 @@ func (a Auth) Secret(r *http.Request) string {
 // Attempt returns the userdb.Attempt to pass to Login and to other methods that act for the visitor
 // who sent the request.
 func (a Auth) Attempt(r *http.Request) userdb.Attempt {
-	return userdb.Attempt{Origin: Origin(r, a.Proxies)}
+	return userdb.Attempt{Origin: Origin(r, a.Proxies), Allowed: a.Allowed}
 }
 
 // SignIn logs a visitor in, starts a session and sets its cookie. It returns the errors of Login.
@@ -269,14 +269,6 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 	const logins = 3 // a login starts over if the password changes meanwhile
 	for n := range logins {
 		e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))
-		if err == nil && !a.allows(e) {
-			e, err = userdb.Entry{}, userdb.ErrLogin
-		}
-		if errors.Is(err, userdb.ErrFactor) {
-			if refused := a.checkAllowed(ctx, identifier); refused != nil {
-				err = refused // an entry that may not sign in learns nothing about the password
-			}
-		}
 		if err == nil {
 			err = a.Start(w, r, e)
 		} else {

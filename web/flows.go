@@ -198,10 +198,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 // Require or RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Histories record the origin, and it limits how much of the queue for hashing passwords
-		// one visitor can fill.
-		ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
-		r = r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
+		r = f.forPage(r)
 		_ = r.ParseForm() // Protect has refused requests for which this fails
 		var err error
 		if r.Method == http.MethodPost && do != nil {
@@ -238,6 +235,14 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		f.allowScript(w, p.Name)
 		f.Render(w, r, p)
 	})
+}
+
+// forPage returns a request whose context holds the language of pages and mails, and the origin of
+// the visitor. Histories record the origin, and it limits how much of the queue for hashing
+// passwords one visitor can fill.
+func (f *Flows) forPage(r *http.Request) *http.Request {
+	ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
+	return r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
 }
 
 // newPage returns a page for the sender of a request, without data.
@@ -581,7 +586,8 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 	a.Session = f.Secret(r)
 	e, err := f.Users.ChangePassword(r.Context(), visitorHint(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
 	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
-	if made(err) && limit.Allow(r) == nil {
+	stays := r.WithContext(context.WithoutCancel(r.Context())) // the visitor may have hung up
+	if made(err) && limit.Allow(stays) == nil {
 		f.mailNotice(r.Context(), notice, f.passwordNotice(Entry(r.Context())))
 	}
 	return f.enter(w, r, e, err, "password")
@@ -684,12 +690,14 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 		return "", err
 	}
 	defer notice.leave(r.Context())
-	var before userdb.Entry
-	after, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
+	var before, after userdb.Entry
+	_, err = f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
 		before = *e
-		return f.changeAddress(e, do, address)
+		err := f.changeAddress(e, do, address)
+		after = *e
+		return err
 	})
-	if made(err) && after.Rev() != before.Rev() {
+	if made(err) && !slices.Equal(after.Texts(f.Address), before.Texts(f.Address)) {
 		about := after.Text(f.Address)
 		for _, text := range before.Texts(f.Address) {
 			if !slices.Contains(after.Texts(f.Address), text) {
@@ -762,9 +770,12 @@ func parseTyped(t schema.Type, field, typed string) schema.Value {
 // SaveForm saves the facets that a visitor who is signed in changed in a form: texts, numbers,
 // dates, and booleans that are typed as true or false. Beside an input for each field, the form has
 // a hidden input shown-FIELD with the value that it showed, and a hidden input rev with the
-// revision of the entry. Fields that were not touched, or that are not named, are not written. If
-// the entry has changed since, the error is ErrConflict, and Page.Field returns what is stored now
-// for fields that were not touched.
+// revision of the entry. Fields that were not touched, or that are not named, are not written. If a
+// field has several values, the form changes only the first. If the entry has changed since, the
+// error is ErrConflict, and Page.Field returns what is stored now for fields that were not touched.
+//
+// Do not name the field of addresses. The page at Paths.Email changes it, and asks for the password
+// first: somebody at an open session who could replace the address could take over the account.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
 	declared := f.Users.Schema()
 	e, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
@@ -776,8 +787,13 @@ func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error
 			if !r.PostForm.Has(field) || typed == shown(r.Form, *e, field) {
 				continue
 			}
-			if e.Drop(field); typed != "" {
+			switch texts := e.Texts(field); {
+			case typed != "":
 				e.Put(field, parseTyped(declared, field, typed))
+			case len(texts) > 1:
+				e.DropText(field, texts[0])
+			default:
+				e.Drop(field)
 			}
 		}
 		return nil

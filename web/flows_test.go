@@ -533,22 +533,39 @@ func TestPageWithoutData(t *testing.T) {
 	}
 }
 
-// TestSaveForm checks that a form saves texts, numbers, dates and booleans, and that what cannot be
-// read is a problem of its field.
+// TestSaveForm checks that a form saves texts, numbers, dates and booleans, that what cannot be
+// read is a problem of its field, and that the form keeps further values, which it does not show.
 func TestSaveForm(t *testing.T) {
 	o := factorOptions()
 	fields := o.Schema.Types["user"].Fields
 	fields["born"], fields["age"], fields["news"] = schema.Field{Codec: schema.CodecDate}, schema.Field{Codec: schema.CodecNumber}, schema.Field{Codec: schema.CodecBoolean}
+	fields["phone"] = schema.Field{Role: schema.RoleSecondary, Many: 3}
 	store := userdbtest.New(t, userdbtest.With(o))
 	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users = store.Type("user") })
 	s.users = store.Type("user")
 	s.create("ann")
+	_, err := s.users.Update(t.Context(), hints.Field("name", "ann"), func(e *userdb.Entry) error {
+		e.SetTexts("phone", "100", "200")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := s.client()
 	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
 	page := s.flows.Require(s.flows.Page("account", nil, func(_ http.ResponseWriter, r *http.Request) (string, error) {
-		_, err := s.flows.SaveForm(r, "born", "age", "news")
+		_, err := s.flows.SaveForm(r, "born", "age", "news", "phone")
 		return "/account?done=edit", err
 	}))
+	save := func(form url.Values) *httptest.ResponseRecorder {
+		form.Set("rev", s.find("ann").Rev())
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/account/edit", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(&http.Cookie{Name: "session", Value: s.cookie(c, "session")})
+		w := httptest.NewRecorder()
+		page.ServeHTTP(w, r)
+		return w
+	}
 	for _, tt := range []struct {
 		born, age, news string
 		status          int
@@ -559,15 +576,16 @@ func TestSaveForm(t *testing.T) {
 		{"soon", "31", "false", http.StatusUnprocessableEntity, " 31 false"},
 		{"", "many", "false", http.StatusUnprocessableEntity, " 31 false"},
 	} {
-		form := url.Values{"born": {tt.born}, "age": {tt.age}, "news": {tt.news}, "rev": {s.find("ann").Rev()}}
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/account/edit", strings.NewReader(form.Encode()))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.AddCookie(&http.Cookie{Name: "session", Value: s.cookie(c, "session")})
-		w := httptest.NewRecorder()
-		page.ServeHTTP(w, r)
-		e := s.find("ann")
+		form := url.Values{"born": {tt.born}, "age": {tt.age}, "news": {tt.news}}
+		w, e := save(form), s.find("ann")
 		if got := e.Text("born") + " " + e.Text("age") + " " + e.Text("news"); w.Code != tt.status || got != tt.want {
 			t.Errorf("%v: got %d and %q, want %d and %q: %s", form, w.Code, got, tt.status, tt.want, w.Body)
+		}
+	}
+	for _, tt := range [][2]string{{"300", "[300 200]"}, {"", "[200]"}} {
+		save(url.Values{"phone": {tt[0]}})
+		if got := fmt.Sprint(s.find("ann").Texts("phone")); got != tt[1] {
+			t.Errorf("after the form with %q: got the values %s, want %s", tt[0], got, tt[1])
 		}
 	}
 }

@@ -31,6 +31,7 @@ type LinkedIdentity struct {
 func (a Auth) Link(r *http.Request, l userdb.Link) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
+	ctx = userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, a.Proxies)})
 	return a.Users.LinkIdentity(ctx, a.Secret(r), l)
 }
 
@@ -90,6 +91,7 @@ func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error
 	if f.SignUp == SignUpClosed || f.Paths.SignUp == "" || f.Paths.Welcome == "" || u.Address == "" {
 		return userdb.Entry{}, ErrUnlinked
 	}
+	r = f.forPage(r)
 	places, err := f.Mail.reserve(1)
 	if err != nil {
 		return userdb.Entry{}, err
@@ -201,6 +203,7 @@ func (f *Flows) Invite(r *http.Request, address, value string) error {
 // or unlinks it. If the change was made, ChangeLinks mails a notice to the addresses of the
 // account. label names the provider.
 func (f *Flows) ChangeLinks(r *http.Request, kind MailKind, label string, change func() error) error {
+	r = f.forPage(r)
 	notice, err := f.reserveNotice()
 	if err != nil {
 		return err

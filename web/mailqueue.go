@@ -121,7 +121,7 @@ type MailQueue struct {
 	places  int // mails that wait or are being sent, and places that are reserved
 	workers int
 	closed  bool
-	idle    chan struct{} // closed when the queue is closed and no worker is left
+	idle    chan struct{} // closed when the queue is closed and no place is taken
 	stop    context.CancelFunc
 	stopped context.Context // ends when Close stops waiting
 }
@@ -158,18 +158,15 @@ func (q *MailQueue) Len() int {
 	return q.places
 }
 
-// Close refuses further mails and waits until all others are sent. If ctx ends first, Close ends
-// the contexts of all calls of Send, and returns an error that says how many mails were not sent.
-// It calls Failed for those that no worker had begun.
+// Close refuses further mails and waits until all others are sent, and until no flow may still add
+// one to a place that it has reserved. If ctx ends first, Close ends the contexts of all calls of
+// Send, and returns an error that says how many mails were not sent. It calls Failed for those that
+// no worker had begun.
 func (q *MailQueue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.init()
-	if !q.closed {
-		q.closed = true
-		if q.workers == 0 {
-			close(q.idle)
-		}
-	}
+	q.closed = true
+	q.closeIfIdle()
 	q.mu.Unlock()
 	select {
 	case <-q.idle:
@@ -180,7 +177,9 @@ func (q *MailQueue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	lost := q.waiting
 	q.waiting = nil
+	q.places -= len(lost)
 	unsent := q.workers
+	q.closeIfIdle()
 	q.mu.Unlock()
 	for _, m := range lost {
 		if m.mail.Kind != "" {
@@ -189,6 +188,19 @@ func (q *MailQueue) Close(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("mails that were not sent: %d: %w", unsent, ctx.Err())
+}
+
+// closeIfIdle lets Close return if the queue is closed and no place is taken. Only then can no mail
+// follow. The caller must hold q.mu.
+func (q *MailQueue) closeIfIdle() {
+	if !q.closed || q.places > 0 {
+		return
+	}
+	select {
+	case <-q.idle:
+	default:
+		close(q.idle)
+	}
 }
 
 func (q *MailQueue) init() {
@@ -259,9 +271,8 @@ func (q *MailQueue) work() {
 		q.mu.Lock()
 		q.places--
 	}
-	if q.workers--; q.workers == 0 && q.closed {
-		close(q.idle)
-	}
+	q.workers--
+	q.closeIfIdle()
 }
 
 // send calls Send. A panic in it becomes an error, because no visitor's request would catch it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,5 +118,50 @@ func TestMailQueueTimeout(t *testing.T) {
 	cancel()
 	if err := q.Close(t.Context()); err != nil || failed.Load() != 2 || sent.Load() != 1 {
 		t.Errorf("got %v, %d mails failed and %d were sent; want no error, 2 and 1", err, failed.Load(), sent.Load())
+	}
+}
+
+// TestMailQueueClosesDuringFlow checks that Close waits for a flow that has not sent its mail yet.
+// If the context of Close ends first, that mail fails, and nothing else happens.
+func TestMailQueueClosesDuringFlow(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		t.Run(fmt.Sprint(waits), func(t *testing.T) {
+			closed, failed := make(chan error, 1), make(chan error, 1)
+			s := newFlows(t, "memory:", func(f *web.Flows) {
+				f.SignUp = web.SignUpAtOnce
+				if !waits {
+					f.Mail.Send = func(ctx context.Context, _ web.Mail) error { <-ctx.Done(); return ctx.Err() }
+				}
+				f.Mail.Failed = func(_ web.Mail, err error) { failed <- err }
+				f.New = func(*http.Request, userdb.Invitation, *userdb.NewEntry) error {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					if waits {
+						go func() { closed <- f.Mail.Close(t.Context()) }()
+						for f.Mail.Mail(ctx, web.Mail{}) == nil {
+							time.Sleep(time.Millisecond)
+						}
+						return nil
+					}
+					cancel()
+					closed <- f.Mail.Close(ctx)
+					return nil
+				}
+			})
+			status, _, body := s.send(s.client(), "/signup", "email", "ada@example.com", "name", "ada", "password", goodPassword)
+			if status != http.StatusSeeOther {
+				t.Fatalf("signing up: got %d, want 303\n%s", status, body)
+			}
+			err := <-closed
+			if waits && (err != nil || len(s.sent()) != 1) || !waits && !errors.Is(err, context.Canceled) {
+				t.Errorf("closing: got %v and the mails %q, want one mail or, if Close does not wait, an error", err, s.sent())
+			}
+			if err := s.flows.Mail.Close(t.Context()); err != nil {
+				t.Errorf("closing again: got %v, want no error", err)
+			}
+			if err := context.Canceled; !waits && !errors.Is(<-failed, err) {
+				t.Errorf("a mail after Close: want it to fail with %v", err)
+			}
+		})
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
@@ -276,5 +279,33 @@ func TestNamesInMails(t *testing.T) {
 	}
 	if text := (web.Mail{Kind: web.MailChange, Entry: e}).Text(); !strings.Contains(text, " evilexample"+strings.Repeat("u", 29)+".") {
 		t.Errorf("got the mail %q, want the beginning of the UID in it, without the characters of a URL", text)
+	}
+}
+
+// TestNoticeOfUnknownOutcome checks that nobody changes a password without a notice by hanging up
+// before the store has answered.
+func TestNoticeOfUnknownOutcome(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t))
+	s := newFlows(t, proxy.URL(), nil)
+	s.create("ann")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	proxy.CutReplies(1000, "~passwd")
+	go func() {
+		for proxy.Cuts() == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		hangUp()
+	}()
+	form := url.Values{"old": {goodPassword}, "new": {"brand new horse 1"}}
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/account/password", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.AddCookie(&http.Cookie{Name: "session", Value: s.cookie(c, "session")})
+	s.server.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
+	proxy.Pass()
+	if got := s.newMails(); fmt.Sprint(got) != "[password ann@example.com]" {
+		t.Errorf("got the mails %q, want a notice", got)
 	}
 }

@@ -119,8 +119,11 @@ var (
 	securityNotes = map[string]string{"confirm": "app", "remove": "no-app", "passkey": "passkey", "remove-passkey": "no-passkey"}
 )
 
-// made reports whether a change was made, although a replica may not have it yet.
-func made(err error) bool { return err == nil || errors.Is(err, userdb.ErrUnconfirmed) }
+// made reports whether a change was made, although a replica may not have it yet, or may have been
+// made. So nobody avoids a notice by hanging up while the store answers.
+func made(err error) bool {
+	return err == nil || errors.Is(err, userdb.ErrUnconfirmed) || errors.Is(err, userdb.ErrOutcomeUnknown)
+}
 
 // afterSecurity returns to and err, unless the visitor was verified too long ago. It then returns
 // the page for another verification.

@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"regexp"
@@ -87,7 +88,19 @@ func readMethod(v reflect.Value, wire string) error {
 	if wire == "" { // write treats an empty text as absent
 		return nil
 	}
-	return v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(wire))
+	return withoutValue(v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(wire)))
+}
+
+// withoutValue returns errFit in place of an error whose text may quote the stored value.
+func withoutValue(err error) error {
+	if err == nil {
+		return nil
+	}
+	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is {
+		kind, _, _ := strings.Cut(wrong.Value, " ") // the value of a number follows
+		return fmt.Errorf("%w: a JSON %s is not a %s", errFit, kind, wrong.Type)
+	}
+	return errFit
 }
 
 func writeBool(v reflect.Value) (string, bool, error) {
@@ -228,7 +241,7 @@ func readTime(v reflect.Value, wire string) error {
 	}
 	t, err := time.Parse(time.RFC3339Nano, wire)
 	if err != nil {
-		return errFit // the error of package time quotes the value
+		return withoutValue(err)
 	}
 	setTime(v, t.UTC())
 	return nil
@@ -266,5 +279,5 @@ func writeJSON(v reflect.Value) (wire string, empty bool, err error) {
 }
 
 func readJSON(v reflect.Value, wire string) error {
-	return json.Unmarshal([]byte(wire), v.Addr().Interface())
+	return withoutValue(json.Unmarshal([]byte(wire), v.Addr().Interface()))
 }

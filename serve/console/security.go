@@ -273,7 +273,9 @@ func (c *Console) enrol(w http.ResponseWriter, r *http.Request) {
 		name := e.Text(admin.OperatorName)
 		var problems []web.Problem
 		if r.Method == http.MethodPost {
-			signedIn, err := c.operators.Login(r.Context(), name, r.PostFormValue("password"), c.auth.Attempt(r))
+			attempt := c.auth.Attempt(r)
+			attempt.Allowed = c.belongs // the operator has no second factor yet
+			signedIn, err := c.operators.Login(r.Context(), name, r.PostFormValue("password"), attempt)
 			if err == nil && signedIn.Key() != e.Key() {
 				err = userdb.ErrLogin
 			}

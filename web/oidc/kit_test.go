@@ -217,7 +217,7 @@ func siteKeys() [][]byte { return [][]byte{bytes.Repeat([]byte("k"), 32)} }
 // newSite serves a site on a store with providers, the first of which is called op.
 func newSite(t *testing.T, store string, edit func(*SignIn), ops ...*op) *site {
 	t.Helper()
-	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: linkSchema(), Keys: siteKeys()})
+	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: linkSchema(), Keys: siteKeys(), History: true})
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s := &site{t: t}
@@ -317,7 +317,7 @@ func (s *site) begin(c *http.Client, provider string, form ...string) string {
 		s.t.Fatalf("beginning: got %d %s, want 303 to a page of the site\n%s", status, to, body)
 	}
 	status, _, body = s.send(c, to)
-	found := regexp.MustCompile(`<a href="([^"]*)">Continue`).FindStringSubmatch(body)
+	found := regexp.MustCompile(`<a href="([^"]*)">(?:Continue|Weiter)`).FindStringSubmatch(body)
 	refresh := regexp.MustCompile(`http-equiv="refresh" content="0; url=([^"]*)"`).FindStringSubmatch(body)
 	if status != http.StatusOK || found == nil || refresh == nil || html.UnescapeString(found[1]) != html.UnescapeString(refresh[1]) {
 		s.t.Fatalf("the page that leads to the provider: got %d, want 200 and one address\n%s", status, body)

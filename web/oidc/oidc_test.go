@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,7 +99,10 @@ func TestSignIn(t *testing.T) {
 func TestSecondFactor(t *testing.T) {
 	p := newOP(t)
 	p.token = func(claims, _ jsonMap) { claims["acr"], claims["amr"] = "aal3", []string{"mfa", "hwk"} }
-	s := newSite(t, "memory:", nil, p)
+	var refuse atomic.Bool
+	s := newSite(t, "memory:", func(s *SignIn) {
+		s.Flows.Allowed = func(userdb.Entry) bool { return !refuse.Load() }
+	}, p)
 	s.createLinked("ada", p, "a")
 	ctx := t.Context()
 	e, err := s.users.Find(ctx, hints.UID("ada"))
@@ -112,6 +116,11 @@ func TestSecondFactor(t *testing.T) {
 	confirmed, err := s.users.ConfirmTOTP(ctx, secret, enrolment.ID, totp.Code(key, totp.Step(time.Now())), userdb.SessionOptions{})
 	must(t, err)
 	c := s.browser()
+	refuse.Store(true)
+	if status, to, body := s.through(c, p, "a", ""); status != http.StatusUnprocessableEntity {
+		t.Errorf("an account that may not sign in: got %d %s, want 422: %s", status, to, body)
+	}
+	refuse.Store(false)
 	status, to, _ := s.through(c, p, "a", "")
 	if status != http.StatusSeeOther || !strings.HasPrefix(to, "/signin/code?") {
 		t.Errorf("got %d %s, want 303 to the page that asks for a code", status, to)
@@ -142,6 +151,28 @@ func TestSecondFactor(t *testing.T) {
 	}
 	if _, to, body := s.send(c, "/signin/with/op", "link", "1"); to != verify {
 		t.Errorf("beginning to link: got %s, want %s: %s", to, verify, body)
+	}
+}
+
+// TestMailsOfCallback checks that a mail that an answer of a provider causes is in the language of
+// the pages, and that the history of an account says where a link was added from.
+func TestMailsOfCallback(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", func(s *SignIn) { s.Flows.Languages = []string{"de", "en"} }, p)
+	s.createLinked("ada", p, "a")
+	s.through(s.browser(), p, "new", "new@example.com")
+	s.sent()
+	for i, kind := range []web.MailKind{web.MailLinked, web.MailWelcome} {
+		if m := s.mails[i]; m.Kind != kind || m.Language != "de" {
+			t.Errorf("mail %d: got the kind %s and the language %q, want %s and de", i, m.Kind, m.Language, kind)
+		}
+	}
+	all, err := s.users.History(t.Context(), hints.UID("ada"))
+	must(t, err)
+	if !slices.ContainsFunc(all, func(e userdb.HistoryEvent) bool {
+		return slices.Contains(e.Fields, "links") && e.Origin == "127.0.0.1"
+	}) {
+		t.Errorf("the history is %+v, want a change of the links from 127.0.0.1", all)
 	}
 }
 

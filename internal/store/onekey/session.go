@@ -133,7 +133,9 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 		ctx = ks.options.Lazy(ctx)
 	}
 	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, session.Args(session.Seen, now, id, ""))
-	if err != nil { // the older time stays
+	if err != nil {
+		// Only the stored time stays. Callers compute from Seen how long ago Verified is.
+		s.Seen = now
 		return found.Record, s.AsOf(now), nil
 	}
 	seen := session.ParseAll(redisx.Texts(reply))
