@@ -9,16 +9,18 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
 // forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app,
-// codes and gone; with package web/oidc one of continue, unlinked and links; or the name that the
+// codes, gone and again; with package web/oidc one of continue, unlinked and links; or the name that the
 // application passed to Flows.Page. There is also a default template for the name account.
 type Page struct {
 	Name     string
@@ -38,6 +40,7 @@ type Page struct {
 	//   - security: what Type.Factors returns
 	//   - app: a userdb.TOTPEnrolment
 	//   - codes: the recovery codes
+	//   - again: the inputs of a form that could not be processed, as []Input, without passwords
 	Data any
 
 	Site         string // Flows.Site
@@ -57,6 +60,8 @@ type Page struct {
 	CanStay       bool   // whether visitors choose at the sign-in to stay signed in
 	// Links are the linked accounts of the visitor, for the pages security and links.
 	Links []LinkedIdentity
+
+	declared map[string]schema.Field
 }
 
 // A Field describes an input for a facet.
@@ -68,10 +73,16 @@ type Field struct {
 
 // An Input is an input of a form. Templates use type text for addresses, because browsers change ß
 // to ss in inputs of type email, and for codes, because they drop zeros in inputs of type number.
+// Besides the types of HTML there are select, with Options, and textarea. A checkbox is ticked if
+// the Value is true.
 type Input struct {
 	Name, Label, Type, Autocomplete, Value string
 	Problems                               []Problem
+	Options                                []Option
 }
+
+// An Option is one of the values of an Input, with its label in the language of the page.
+type Option struct{ Value, Label string }
 
 // Of returns the problems of a field, or of the form as a whole if field is "". Those of a facet
 // for which the form has no input, such as a required one that is missing in Flows.Fields, are
@@ -106,6 +117,9 @@ func (p Page) hasInput(field string) bool {
 // fieldOf returns the form's field that a problem belongs to. In a form with an old and a new
 // password, either the old one is wrong or the new one is too weak.
 func (p Page) fieldOf(problem Problem) string {
+	if p.Name == "again" {
+		return ""
+	}
 	if problem.Field == "code" && p.Form.Has("recovery") {
 		return "recovery"
 	}
@@ -127,25 +141,90 @@ func (p Page) fieldOf(problem Problem) string {
 	return problem.Field
 }
 
-// Shown returns the value that a facet's input showed when the form was made.
-func (p Page) Shown(field string) string { return shown(p.Form, p.Me, field) }
+// Shown returns the value that a facet's input showed when the form was made. For a checkbox that
+// was not ticked it is "".
+func (p Page) Shown(field string) string {
+	return shown(p.Form, p.declared[field].Codec, p.Me, field)
+}
 
-func shown(form url.Values, e userdb.Entry, field string) string {
+func shown(form url.Values, codec schema.Codec, e userdb.Entry, field string) string {
 	if sent, is := form["shown-"+field]; is {
 		return sent[0]
 	}
-	return e.Text(field)
+	return inputText(codec, e.Text(field))
+}
+
+// inputText returns the text with which an input shows a stored value. A date at midnight is
+// written without a time, and "" stands for a checkbox that is not ticked.
+func inputText(codec schema.Codec, stored string) string {
+	switch codec {
+	case schema.CodecDate:
+		return strings.TrimSuffix(stored, "T00:00:00.000Z")
+	case schema.CodecBoolean:
+		return strings.TrimSuffix(stored, "false")
+	}
+	return stored
 }
 
 // Field returns an input for a template. Its label is translated, and its value is what the visitor
-// typed, or else what is stored. Passwords and codes are not shown again.
+// typed, or else what is stored. Passwords and codes are not shown again. If kind is "text", the
+// schema and the value choose the type: checkbox for a facet with the codec boolean; select if the
+// pattern of the facet is a list of words, such as "(red|green|blue)"; and textarea for a value
+// with line breaks, which an input of one line would drop. For a facet in which visitors may begin
+// another line, kind is "textarea".
 func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
+	declared := p.declared[name]
+	value := inputText(declared.Codec, stored)
 	secret := kind == "password" || autocomplete == "one-time-code" || name == "recovery"
-	if sent, is := p.Form[name]; is && !secret {
-		stored = sent[0]
+	sent, is := p.Form[name]
+	switch {
+	case is && !secret:
+		value = sent[0]
+	case declared.Codec == schema.CodecBoolean && p.Form.Has("shown-"+name):
+		value = "" // browsers send nothing for a box that is not ticked
 	}
 	label = strings.ReplaceAll(catalogueOf(p.Language).lookup(label), "{min}", strconv.Itoa(p.MinPassword))
-	return Input{name, label, kind, autocomplete, stored, p.Of(name)}
+	in := Input{Name: name, Label: label, Type: kind, Autocomplete: autocomplete, Value: value, Problems: p.Of(name)}
+	if kind != "text" {
+		return in
+	}
+	words := wordsOf(declared)
+	switch {
+	case declared.Codec == schema.CodecBoolean:
+		if in.Type = "checkbox"; value == "on" || value == "1" {
+			in.Value = "true"
+		}
+	case words != nil:
+		in.Type = "select"
+		if value == "" || !declared.Required {
+			words = append([]string{""}, words...)
+		}
+		if !slices.Contains(words, value) {
+			words = append(words, value) // stored under an earlier schema: it must not change
+		}
+		for _, word := range words {
+			text := "–"
+			if word != "" {
+				text = catalogueOf(p.Language).lookup(word)
+			}
+			in.Options = append(in.Options, Option{word, text})
+		}
+	case strings.ContainsAny(value, "\r\n"):
+		in.Type = "textarea"
+	}
+	return in
+}
+
+// wordPattern matches a pattern that is a list of words.
+var wordPattern = regexp.MustCompile(`^\^?\((?:\?:)?([\pL\pN _-]+(?:\|[\pL\pN _-]+)+)\)\$?$`)
+
+// wordsOf returns the values that a facet can have, if its pattern lists them.
+func wordsOf(f schema.Field) []string {
+	match := wordPattern.FindStringSubmatch(f.Pattern)
+	if match == nil || f.Role.Has(schema.RoleSecondary) {
+		return nil
+	}
+	return strings.Split(match[1], "|")
 }
 
 //go:embed pages
