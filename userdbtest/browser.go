@@ -170,6 +170,28 @@ func (b *Browser) Want(status int, texts ...string) *Browser {
 	return b
 }
 
+// Value returns the value that a form of the page would send for the first input with a name, or ""
+// if there is no such input, or if it is a box that is not ticked.
+func (b *Browser) Value(name string) string {
+	if b.page == nil {
+		return ""
+	}
+	for n := range b.page.Descendants() {
+		if n.Type != html.ElementNode || attribute(n, "name") != name {
+			continue
+		}
+		switch kind := attribute(n, "type"); {
+		case n.Data == "select":
+			values := url.Values{}
+			addOptions(values, name, n)
+			return values.Get(name)
+		case kind != "checkbox" && kind != "radio" || has(n, "checked"):
+			return valueOf(n)
+		}
+	}
+	return ""
+}
+
 // Text returns the text of the page without tags. A single space replaces all adjacent white space.
 func (b *Browser) Text() string { return textOf(b.page) }
 
