@@ -37,7 +37,7 @@ func newProfileSite(t *testing.T) (*userdbtest.Store, *userdbtest.Browser) {
 	t.Helper()
 	s := userdbtest.New(t, userdbtest.With(profileOptions()))
 	page := template.Must(web.Templates().Parse(`{{define "edit"}}{{template "head" .}}{{template "nav" .}}{{template "notes" .}}
-<form method="post"><input type="hidden" name="rev" value="{{.Me.Rev}}">
+<form method="post"><input type="hidden" name="rev" value="{{.Rev}}">
 {{range $name := .Data}}<input type="hidden" name="shown-{{.}}" value="{{$.Shown .}}">{{template "field" ($.Field . . "text" "off" ($.Me.Text .))}}{{end}}
 <button>Save</button></form>{{template "bottom"}}{{end}}`))
 	f := &web.Flows{
@@ -146,6 +146,64 @@ func TestFieldsChangeNothing(t *testing.T) {
 	p := web.Page{Form: map[string][]string{}}
 	if err := web.Templates().ExecuteTemplate(&page, "field", p.Field("about", "About", "textarea", "off", "\nx")); err != nil || !strings.Contains(page.String(), ">\n\nx</textarea>") {
 		t.Errorf("a page for further lines: got %s (%v), want a textarea", &page, err)
+	}
+}
+
+// TestTwoTabs checks that a form of Decode and Touched that is refused after a conflict shows what
+// the visitor changed, and what is stored now for all else, and that it can be sent again.
+func TestTwoTabs(t *testing.T) {
+	type member struct {
+		UID   string          `userdb:"uid,primary"`
+		Rev   userdb.Revision `userdb:"~rev"`
+		About string          `userdb:"about"`
+		News  bool            `userdb:"news"`
+		Likes []string        `userdb:"likes,set"`
+	}
+	o := profileOptions()
+	user := o.Schema.Types["user"]
+	user.Tertiary["likes"] = schema.Tertiary{Kind: "set"}
+	o.Schema.Types["user"] = user
+	s := userdbtest.New(t, userdbtest.With(o))
+	members, err := userdb.Of[member](s.Type("user"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := template.Must(web.Templates().Parse(`{{define "edit"}}{{template "notes" .}}<form method="post"><input type="hidden" name="rev" value="{{.Rev}}">
+<input type="hidden" name="shown-about" value="{{.Shown "about"}}">{{template "field" (.Field "about" "About" "text" "off" (.Me.Text "about"))}}
+<input type="hidden" name="shown-news" value="{{.Shown "news"}}">{{template "field" (.Field "news" "News" "text" "off" (.Me.Text "news"))}}
+{{range .Data.Likes}}<input type="hidden" name="shown-likes" value="{{.}}">{{end}}
+<input type="checkbox" name="likes" value="chess"{{if .Ticked "likes" "chess" .Data.Likes}} checked{{end}}><button>Save</button></form>{{end}}`))
+	f := &web.Flows{
+		Auth: web.Auth{Users: s.Type("user")}, Mail: &web.MailQueue{Send: userdbtest.NewMails(t).Send}, Base: "https://example.com",
+		Render: web.RenderTemplates(page),
+	}
+	mux := http.NewServeMux()
+	f.Register(mux)
+	mux.Handle("/account", f.Require(f.Page("edit", func(r *http.Request) (any, error) { return members.Find(r.Context(), uidOf(r)) }, func(_ http.ResponseWriter, r *http.Request) (string, error) {
+		_, err := members.Update(r.Context(), uidOf(r), func(m *member) error {
+			if m.Rev.String() != r.FormValue("rev") {
+				return userdb.ErrConflict
+			}
+			return web.Decode(r, m, web.Touched(r, "about", "news", "likes")...)
+		})
+		return "/account", err
+	})))
+	if _, err := s.Type("user").Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "ann"), Password: goodPassword}); err != nil {
+		t.Fatal(err)
+	}
+	one := userdbtest.NewBrowser(t, web.Protect(mux))
+	one.Open("/account").Send("Sign in", "identifier", "ann", "password", goodPassword).Want(200)
+	one.Send("Save", "likes", "chess", "news", "true", "about", "first").Want(200)
+	two := *one // another tab
+	two.Open("/account").Send("Save", "about", "second").Want(200)
+	one.Send("Save", "likes", "", "news", "").Want(409)
+	if one.Value("about") != "second" || one.Value("likes") != "" || one.Value("news") != "" {
+		t.Errorf("after a conflict: got %q, %q and %q, want what the other tab saved and two empty boxes", one.Value("about"), one.Value("likes"), one.Value("news"))
+	}
+	one.Send("Save").Want(200)
+	m, err := members.Find(t.Context(), hints.UID("ann"))
+	if err != nil || m.About != "second" || m.News || len(m.Likes) > 0 {
+		t.Errorf("got %+v (%v), want the text of one tab and the boxes of the other", m, err)
 	}
 }
 

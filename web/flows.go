@@ -210,6 +210,9 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 				return
 			}
 		}
+		if posted && errors.Is(err, userdb.ErrConflict) {
+			dropUntouched(r.Form)
+		}
 		p := f.newPage(name, r)
 		var missing error // what load returns
 		if other, is := errors.AsType[*otherPage](err); is {
@@ -789,11 +792,8 @@ func Touched(r *http.Request, fields ...string) (touched []string) {
 	if !hasForm(r) || r.ParseForm() != nil {
 		return fields
 	}
-	isEmpty := func(text string) bool { return text == "" }
 	for _, field := range fields {
-		shown, known := r.PostForm["shown-"+field]
-		sent := slices.DeleteFunc(slices.Clone(r.PostForm[field]), isEmpty)
-		if !known || !slices.Equal(sent, slices.DeleteFunc(slices.Clone(shown), isEmpty)) {
+		if shown, known := r.PostForm["shown-"+field]; !known || !sameInputs(r.PostForm[field], shown) {
 			touched = append(touched, field)
 		}
 	}
@@ -832,18 +832,32 @@ func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error
 		return nil
 	})
 	if errors.Is(err, userdb.ErrConflict) {
-		for _, field := range fields {
-			if isTouched(r, declared, e, field) {
-				r.Form.Set(field, typedIn(r, declared, field)) // a box that is not ticked is not sent
-			} else {
-				r.Form.Del(field)
-			}
-		}
-		for _, field := range fields {
-			r.Form.Del("shown-" + field)
-		}
+		dropUntouched(r.Form)
 	}
 	return e, err
+}
+
+// dropUntouched removes from a form the inputs that the visitor has not changed, and all inputs
+// shown-FIELD, so that Page.Field and Page.Shown return what is stored now.
+func dropUntouched(form url.Values) {
+	for _, name := range slices.Collect(maps.Keys(form)) {
+		field, is := strings.CutPrefix(name, "shown-")
+		switch {
+		case !is:
+			continue
+		case sameInputs(form[field], form[name]):
+			form.Del(field)
+		case !form.Has(field):
+			form.Set(field, "") // browsers send nothing for a box that is not ticked
+		}
+		form.Del(name)
+	}
+}
+
+// sameInputs reports whether inputs have the values that were shown, but for empty ones.
+func sameInputs(sent, shown []string) bool {
+	isEmpty := func(text string) bool { return text == "" }
+	return slices.Equal(slices.DeleteFunc(slices.Clone(sent), isEmpty), slices.DeleteFunc(slices.Clone(shown), isEmpty))
 }
 
 // typedIn returns what a visitor typed for a field in a form. For a boolean it is "true" or

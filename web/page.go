@@ -141,6 +141,25 @@ func (p Page) fieldOf(problem Problem) string {
 	return problem.Field
 }
 
+// Rev returns the revision for the hidden input rev of a form that changes the visitor's entry. It
+// is that of the form that was sent, or of the entry if there is none or after a conflict.
+func (p Page) Rev() string {
+	if p.Form.Has("rev") && p.Status != http.StatusConflict {
+		return p.Form.Get("rev")
+	}
+	return p.Me.Rev()
+}
+
+// Ticked reports whether the box with a value is ticked, among those that stand for the members of
+// a set: as in the form that was sent, or else as stored. Beside the boxes, the form has a hidden
+// input shown-FIELD for each stored member; see Touched.
+func (p Page) Ticked(field, value string, stored []string) bool {
+	if p.Form.Has(field) || p.Form.Has("shown-"+field) {
+		return slices.Contains(p.Form[field], value)
+	}
+	return slices.Contains(stored, value)
+}
+
 // Shown returns the value that a facet's input showed when the form was made. For a checkbox that
 // was not ticked it is "".
 func (p Page) Shown(field string) string {
