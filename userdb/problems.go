@@ -190,8 +190,8 @@ func (t *Type) allProblems(ctx context.Context, err error, old store.Record, fac
 	return t.addMissingAndTaken(ctx, p, old, facets)
 }
 
-// withOtherProblems joins found, which reports problems of an edited entry, with the problems of its
-// other fields. It returns any other error as it is.
+// withOtherProblems joins found, which reports problems of an edited entry, with the problems of
+// its other fields. It returns any other error as it is.
 func (t *Type) withOtherProblems(ctx context.Context, found error, r store.Record, e Entry) error {
 	p, only := problemsIn(found)
 	if !only || len(e.edits) == 0 && len(e.newSets) == 0 {

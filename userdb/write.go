@@ -330,8 +330,9 @@ func sortedKeys[V any](m map[string]V) []string {
 // effects. If f changes nothing, nothing is written. The error is ErrNotFound if there is no such
 // entry. Problems with values are reported as by Create.
 //
-// If f returns an error, Update returns it and writes nothing. If the error consists of *FieldError,
-// such as that of web.Decode, Update joins it with the problems of the facets that f has set.
+// If f returns an error, Update returns it and writes nothing. If the error consists of
+// *FieldError, such as that of web.Decode, Update joins it with the problems of the facets that f
+// has set.
 //
 // A facet that cannot be read is absent in the copy. If f neither sets nor drops it, the error is
 // ErrCorrupt.

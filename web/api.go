@@ -66,8 +66,9 @@ func (a Auth) isProgram(r *http.Request) bool {
 
 // WriteProblem answers a request of a program with a problem of RFC 9457, as 'userdb serve' does.
 // Its status and code are those of [userdb.CodeOf]. Its member "errors" holds the Problems of
-// fields, and "detail" says what is wrong with the request as a whole, or with a code. After a *userdb.FactorError it also has the members "ticket" and "methods", or "done". A
-// fault of the store is logged, and the answer does not show it.
+// fields, and "detail" says what is wrong with the request as a whole, or with a code. After a
+// *userdb.FactorError it also has the members "ticket" and "methods", or "done". A fault of the
+// store is logged, and the answer does not show it.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	code := userdb.CodeOf(err)
 	body := newProblem(code)

@@ -38,7 +38,7 @@ func newProfileSite(t *testing.T) (*userdbtest.Store, *userdbtest.Browser) {
 	s := userdbtest.New(t, userdbtest.With(profileOptions()))
 	page := template.Must(web.Templates().Parse(`{{define "edit"}}{{template "head" .}}{{template "nav" .}}{{template "notes" .}}
 <form method="post"><input type="hidden" name="rev" value="{{.Rev}}">
-{{range $name := .Data}}<input type="hidden" name="shown-{{.}}" value="{{$.Shown .}}">{{template "field" ($.Field . . "text" "off" ($.Me.Text .))}}{{end}}
+{{range $name := .Data}}{{template "facet" ($.Field . . "text" "off" ($.Me.Text .))}}{{end}}
 <button>Save</button></form>{{template "bottom"}}{{end}}`))
 	f := &web.Flows{
 		Auth: web.Auth{Users: s.Type("user")}, Mail: &web.MailQueue{Send: userdbtest.NewMails(t).Send}, Base: "https://example.com",
@@ -204,6 +204,44 @@ func TestTwoTabs(t *testing.T) {
 	m, err := members.Find(t.Context(), hints.UID("ann"))
 	if err != nil || m.About != "second" || m.News || len(m.Likes) > 0 {
 		t.Errorf("got %+v (%v), want the text of one tab and the boxes of the other", m, err)
+	}
+}
+
+// TestFirstAdministrator checks that EnsureTagged of Flows invites the administrator of a new
+// store, at most three times in an hour, and later gives the tag to the account.
+func TestFirstAdministrator(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) {
+		f.New = func(_ *http.Request, i userdb.Invitation, n *userdb.NewEntry) error {
+			n.Tags = []string{i.Value}
+			return nil
+		}
+	})
+	for range 5 {
+		if err := s.flows.EnsureTagged(t.Context(), "root@example.com", "admin"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sent := s.sent(); len(sent) != 3 || sent[0] != "invited root@example.com" {
+		t.Fatalf("got the mails %q, want three invitations", sent)
+	}
+	_, secret, _ := strings.Cut(s.mails[2].Link, "?token=")
+	if status, _, body := s.send(s.client(), "/welcome", "token", secret, "name", "root", "password", goodPassword); status != http.StatusSeeOther {
+		t.Fatal(status, body)
+	}
+	tags := s.users.Tags(hints.Field("name", "root"))
+	for range 2 {
+		if has, err := tags.Has(t.Context(), "admin"); err != nil || !has {
+			t.Errorf("the administrator has no tag (%v)", err)
+		}
+		if _, err := tags.Remove(t.Context(), "admin"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.flows.EnsureTagged(t.Context(), "root@example.com", "admin"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sent := s.sent(); len(sent) != 3 {
+		t.Errorf("got the mails %q, want no further one", sent)
 	}
 }
 

@@ -811,11 +811,11 @@ func parseTyped(t schema.Type, field, typed string) schema.Value {
 }
 
 // SaveForm saves the facets that a visitor who is signed in changed in a form: texts, numbers,
-// dates, and booleans, as the inputs of Page.Field send them. Beside an input for each field, the form has
-// a hidden input shown-FIELD with the value that it showed, and a hidden input rev with the
-// revision of the entry. Fields that were not touched, or that are not named, are not written. If
-// the entry has changed since, the error is ErrConflict, and Page.Field returns what is stored now
-// for fields that were not touched.
+// dates, and booleans, as the inputs of Page.Field send them. Beside an input for each field, the
+// form has a hidden input shown-FIELD with the value that it showed, and a hidden input rev with
+// the revision of the entry. Fields that were not touched, or that are not named, are not written.
+// If the entry has changed since, the error is ErrConflict, and Page.Field returns what is stored
+// now for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
 	declared := f.Users.Schema()
 	e, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {

@@ -20,8 +20,8 @@ import (
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
 // forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app,
-// codes, gone and again; with package web/oidc one of continue, unlinked and links; or the name that the
-// application passed to Flows.Page. There is also a default template for the name account.
+// codes, gone and again; with package web/oidc one of continue, unlinked and links; or the name
+// that the application passed to Flows.Page. There is also a default template for the name account.
 type Page struct {
 	Name     string
 	Status   int          // of the response
@@ -74,11 +74,12 @@ type Field struct {
 // An Input is an input of a form. Templates use type text for addresses, because browsers change ß
 // to ss in inputs of type email, and for codes, because they drop zeros in inputs of type number.
 // Besides the types of HTML there are select, with Options, and textarea. A checkbox is ticked if
-// the Value is true.
+// the Value is true. The template facet also sends Shown, the value that the form showed first, in
+// a hidden input; see Touched and Flows.SaveForm.
 type Input struct {
-	Name, Label, Type, Autocomplete, Value string
-	Problems                               []Problem
-	Options                                []Option
+	Name, Label, Type, Autocomplete, Value, Shown string
+	Problems                                      []Problem
+	Options                                       []Option
 }
 
 // An Option is one of the values of an Input, with its label in the language of the page.
@@ -204,6 +205,10 @@ func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 	}
 	label = strings.ReplaceAll(catalogueOf(p.Language).lookup(label), "{min}", strconv.Itoa(p.MinPassword))
 	in := Input{Name: name, Label: label, Type: kind, Autocomplete: autocomplete, Value: value, Problems: p.Of(name)}
+	in.Shown = inputText(declared.Codec, stored)
+	if before, is := p.Form["shown-"+name]; is {
+		in.Shown = before[0]
+	}
 	if kind != "text" {
 		return in
 	}
@@ -250,7 +255,7 @@ func wordsOf(f schema.Field) []string {
 var files embed.FS
 
 // Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
-// bottom, field, stay and qr. An application parses its own templates into them, which also
+// bottom, field, facet, stay and qr. An application parses its own templates into them, which also
 // replaces those of the same name, and passes the result to RenderTemplates. The template qr is
 // empty; with package web/qr it can show the QR code of an authenticator app.
 func Templates() *template.Template {

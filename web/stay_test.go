@@ -177,7 +177,7 @@ func TestBriefTokens(t *testing.T) {
 		want time.Duration
 	}{{nil, briefLife}, {[]string{"stay", "1"}, longLife}} {
 		r := formRequest(t, tt.form...)
-		r.AddCookie(&http.Cookie{Name: "session-stay", Value: "1"}) // of the browser, not of this program
+		r.AddCookie(&http.Cookie{Name: "session-stay", Value: "1"}) // of the browser
 		check := func(what, secret string, level int, err error) {
 			t.Helper()
 			_, session, readErr := s.users.Session(t.Context(), secret)
