@@ -49,6 +49,28 @@ func (p problems) fields() (names []string) {
 	return names
 }
 
+// problemsIn returns the errors that err joins. It reports whether each of them says what is wrong
+// with a value or with the password.
+func problemsIn(err error) (all problems, only bool) {
+	if err == nil {
+		return nil, true
+	}
+	joined, several := err.(interface{ Unwrap() []error })
+	if !several {
+		_, ofField := errors.AsType[*FieldError](err)
+		_, ofPassword := errors.AsType[*password.PolicyError](err)
+		return problems{err}, (ofField || ofPassword) && (CodeOf(err) == CodeInvalid || CodeOf(err) == CodeDuplicate)
+	}
+	for _, e := range joined.Unwrap() {
+		more, only := problemsIn(e)
+		if !only {
+			return nil, false
+		}
+		all = append(all, more...)
+	}
+	return all, true
+}
+
 // err returns the problems as one error: nil if there are none, a single problem as it is, and
 // several joined, sorted by field, with that of the password last.
 func (p problems) err() error {
@@ -166,6 +188,33 @@ func (t *Type) allProblems(ctx context.Context, err error, old store.Record, fac
 		return p.err()
 	}
 	return t.addMissingAndTaken(ctx, p, old, facets)
+}
+
+// withOtherProblems joins found, which reports problems of an edited entry, with the problems of
+// its other fields. It returns any other error as it is.
+func (t *Type) withOtherProblems(ctx context.Context, found error, r store.Record, e Entry) error {
+	p, only := problemsIn(found)
+	if !only || len(e.edits) == 0 && len(e.newSets) == 0 {
+		return found
+	}
+	_, _, _, refused := t.editChange(ctx, r, e)
+	if refused == nil {
+		own := map[string]string{}
+		encoded, _, err := t.encodeFacets(r, e, own)
+		if err != nil {
+			return found
+		}
+		refused = t.addMissingAndTaken(ctx, nil, r, change.WithFurther(r, encoded, own))
+	}
+	known := len(p)
+	others, _ := problemsIn(publicError(refused))
+	for _, other := range others {
+		_ = p.add(other)
+	}
+	if len(p) == known {
+		return found
+	}
+	return p.err()
 }
 
 // Check returns all problems that Save would find with the facets of an entry, joined into one

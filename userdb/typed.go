@@ -211,13 +211,18 @@ func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (
 				return false, err
 			}
 			v, err := t.FromEntry(edited)
-			if err == nil {
-				err = f(&v)
+			if err != nil {
+				return false, err
 			}
-			if err == nil {
-				err = t.edit(&edited, &v)
+			err = f(&v)
+			if _, only := problemsIn(err); !only {
+				return false, err
+			}
+			if refused := t.edit(&edited, &v); refused != nil {
+				err = errors.Join(err, refused)
 			}
 			if err != nil {
+				*e = edited // so that Type.Update finds the other problems
 				return false, err
 			}
 			if err = t.checkSetsUnchanged(ctx, edited); err == nil {

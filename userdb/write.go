@@ -53,6 +53,12 @@ type NewEntry struct {
 	// RequirePassword makes Create refuse an empty Password.
 	RequirePassword bool
 
+	// Problems is what the caller has found wrong with the input, such as the error of web.Decode.
+	// If it is not nil, no entry is created. If it consists of *FieldError and
+	// *password.PolicyError, the error joins it with all problems that Create finds; otherwise it
+	// is the error.
+	Problems error
+
 	// Disabled says that the entry cannot log in until Enable.
 	Disabled bool
 
@@ -164,10 +170,13 @@ func (t *Type) newRecordAt(uid string) (r store.Record) {
 // newDraft checks and encodes a NewEntry.
 func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	d := change.Draft{UID: n.UID, Facets: make(map[string]string, len(n.Facets)+change.OwnFields)}
+	wrong, ofInput := problemsIn(n.Problems)
+	if !ofInput {
+		return d, n.Problems
+	}
 	if _, given := n.Facets[t.declared.Schema.Primary]; given {
 		return d, invalid(t.declared.Schema.Primary, "primary", "the UID must not be among the facets")
 	}
-	var wrong problems
 	for _, field := range sortedKeys(n.Values) {
 		if other := wrong.add(t.encodeNewTexts(&d, n, field)); other != nil {
 			return d, other
@@ -319,9 +328,12 @@ func sortedKeys[V any](m map[string]V) []string {
 
 // Update reads an entry, calls f to change its copy, and writes the difference. If another change
 // comes in between, Update starts again, so f may be called more than once and should have no other
-// effects. If f returns an error, Update returns it and writes nothing. If f changes nothing,
-// nothing is written. The error is ErrNotFound if there is no such entry. Problems with values are
-// reported as by Create.
+// effects. If f changes nothing, nothing is written. The error is ErrNotFound if there is no such
+// entry. Problems with values are reported as by Create.
+//
+// If f returns an error, Update returns it and writes nothing. If the error consists of
+// *FieldError, such as that of web.Decode, Update joins it with the problems of the facets that f
+// has set.
 //
 // A facet that cannot be read is absent in the copy. If f neither sets nor drops it, the error is
 // ErrCorrupt.
@@ -331,14 +343,15 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
 		var e Entry
 		var read store.Record
-		collected := false // editChange has found all problems
+		collected := false // all problems have been found
 		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (c store.Change, due bool, err error) {
 			read, e = current, t.entryUnchecked(current)
 			if err = f(&e); err == nil {
 				err = e.checkReadable()
 			}
 			if err != nil {
-				return c, false, err
+				collected = true
+				return c, false, t.withOtherProblems(ctx, err, current, e)
 			}
 			c, _, due, err = t.editChange(ctx, current, e)
 			collected = err != nil

@@ -102,6 +102,32 @@ func TestAllProblemsReported(t *testing.T) {
 		_, err = g.users.AcceptInvitation(ctx, secret, userdb.NewEntry{Facets: schema.Texts("name", "alice"), Password: "short"})
 		want("accept", err, "name taken", "job required", "password min")
 
+		// What the caller has found wrong, such as with a date, is reported together with the rest.
+		found := errors.Join(
+			&userdb.FieldError{Err: userdb.ErrInvalid, Field: "born", Rule: "date"},
+			&userdb.FieldError{Err: userdb.ErrInvalid, Field: "name", Rule: "rude"},
+		)
+		_, err = g.users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "alice", "email", "bob@example.com"), Password: "short", Problems: found})
+		want("create with problems", err, "born date", "name rude", "email taken", "job required", "password min")
+		_, err = g.users.AcceptInvitation(ctx, secret, userdb.NewEntry{Facets: schema.Texts("job", "x"), Password: "battery staple", Problems: found})
+		want("accept with problems", err, "born date", "name rude")
+		_, err = g.users.Create(ctx, userdb.NewEntry{Problems: userdb.ErrConflict})
+		want("create with another error", err, userdb.ErrConflict.Error())
+		_, err = g.users.Update(ctx, uid("bob"), func(e *userdb.Entry) error {
+			e.Put("name", schema.Text("alice"))
+			e.Put("email", schema.Text("alice@example.com"))
+			e.Drop("job")
+			return found
+		})
+		want("update with problems", err, "born date", "name rude", "email taken", "job required")
+		_, err = g.users.Update(ctx, uid("bob"), func(e *userdb.Entry) error {
+			e.Put("email", schema.Text("no address"))
+			return errors.Join(found, userdb.ErrConflict)
+		})
+		want("update with another error", err, "born date", "name rude", userdb.ErrConflict.Error())
+		_, err = g.users.Update(ctx, uid("bob"), func(*userdb.Entry) error { return found })
+		want("update of nothing with problems", err, "born date", "name rude")
+
 		edit := func(e *userdb.Entry) {
 			e.Put("name", schema.Text("alice"))
 			e.Put("email", schema.Text("no address"))

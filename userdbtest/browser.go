@@ -54,8 +54,8 @@ func (b *Browser) Open(path string) *Browser {
 // Send fills in a form of the page and sends it. If button is not "", the form is the first one
 // that has a button with this text and the inputs in fields; otherwise it is the first one that has
 // these inputs. fields holds names of inputs, each followed by a value; a name that is given twice
-// is sent twice. Other inputs are sent as the page has them. If there is no such form, Send ends
-// the test.
+// is sent twice, and "" unticks a checkbox. Other inputs are sent as the page has them. If there is
+// no such form, Send ends the test.
 func (b *Browser) Send(button string, fields ...string) *Browser {
 	b.t.Helper()
 	form, pressed := b.find(button, fields)
@@ -83,7 +83,9 @@ func formValues(form, pressed *html.Node, fields []string) url.Values {
 	var named []string
 	for i := 0; i+1 < len(fields); i += 2 {
 		named = append(named, fields[i])
-		values.Add(fields[i], fields[i+1])
+		if fields[i+1] != "" || !hasCheckbox(form, fields[i]) {
+			values.Add(fields[i], crlf.Replace(fields[i+1]))
+		}
 	}
 	for input := range form.Descendants() {
 		name := attribute(input, "name")
@@ -93,18 +95,64 @@ func formValues(form, pressed *html.Node, fields []string) url.Values {
 		switch kind := attribute(input, "type"); {
 		case input.Data == "button" && input == pressed,
 			input.Data == "input" && kind != "submit" && (kind != "checkbox" && kind != "radio" || has(input, "checked")):
-			values.Add(name, attribute(input, "value"))
+			values.Add(name, valueOf(input))
 		case input.Data == "textarea":
-			values.Add(name, textOf(input))
+			values.Add(name, valueOf(input))
 		case input.Data == "select":
-			for option := range input.Descendants() {
-				if option.Data == "option" && has(option, "selected") {
-					values.Add(name, attribute(option, "value"))
-				}
-			}
+			addOptions(values, name, input)
 		}
 	}
 	return values
+}
+
+// addOptions adds the selected options of a select. If none is selected and only one can be, a
+// browser selects the first.
+func addOptions(values url.Values, name string, list *html.Node) {
+	var first *html.Node
+	for option := range list.Descendants() {
+		switch {
+		case option.Data != "option":
+		case has(option, "selected"):
+			values.Add(name, valueOf(option))
+		case first == nil:
+			first = option
+		}
+	}
+	if first != nil && !values.Has(name) && !has(list, "multiple") {
+		values.Add(name, valueOf(first))
+	}
+}
+
+// crlf makes line breaks those that browsers send, whatever the page has.
+var crlf = strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n")
+
+// valueOf returns the value that a browser sends for an input of a form or an option.
+func valueOf(n *html.Node) string {
+	switch {
+	case n.Data == "textarea":
+		text := ""
+		for d := range n.Descendants() {
+			text += d.Data
+		}
+		return crlf.Replace(text)
+	case n.Data == "option" && !has(n, "value"):
+		return textOf(n)
+	case n.Data == "input" && attribute(n, "type") != "hidden" && attribute(n, "type") != "checkbox":
+		return strings.NewReplacer("\r", "", "\n", "").Replace(attribute(n, "value"))
+	case n.Data == "input" && !has(n, "value") && attribute(n, "type") == "checkbox":
+		return "on"
+	}
+	return crlf.Replace(attribute(n, "value"))
+}
+
+// hasCheckbox reports whether a form has a checkbox with a name.
+func hasCheckbox(form *html.Node, name string) bool {
+	for n := range form.Descendants() {
+		if attribute(n, "type") == "checkbox" && attribute(n, "name") == name {
+			return true
+		}
+	}
+	return false
 }
 
 // Want fails the test unless the page has the status and shows all of the texts.
@@ -120,6 +168,28 @@ func (b *Browser) Want(status int, texts ...string) *Browser {
 		}
 	}
 	return b
+}
+
+// Value returns the value that a form of the page would send for the first input with a name, or ""
+// if there is no such input, or if it is a box that is not ticked.
+func (b *Browser) Value(name string) string {
+	if b.page == nil {
+		return ""
+	}
+	for n := range b.page.Descendants() {
+		if n.Type != html.ElementNode || attribute(n, "name") != name {
+			continue
+		}
+		switch kind := attribute(n, "type"); {
+		case n.Data == "select":
+			values := url.Values{}
+			addOptions(values, name, n)
+			return values.Get(name)
+		case kind != "checkbox" && kind != "radio" || has(n, "checked"):
+			return valueOf(n)
+		}
+	}
+	return ""
 }
 
 // Text returns the text of the page without tags. A single space replaces all adjacent white space.

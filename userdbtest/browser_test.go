@@ -1,8 +1,11 @@
 package userdbtest_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -69,6 +72,28 @@ func TestBrowserFails(t *testing.T) {
 	} {
 		if got := strings.Join(new(recorder).run(func(r *recorder) { tt.do(userdbtest.NewBrowser(r, site)) }), "\n"); !strings.Contains(got, tt.want) {
 			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// TestBrowserForms checks that a browser sends a form as browsers do: line breaks of texts, the
+// first option of a list, and no box that is not ticked.
+func TestBrowserForms(t *testing.T) {
+	var sent url.Values
+	b := userdbtest.NewBrowser(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm()
+		sent = r.PostForm
+		fmt.Fprint(w, "<form method=post><input type=hidden name=shown value='a\nb'><textarea name=text>\n\na  b\nc</textarea>",
+			"<input type=checkbox name=on checked><input type=checkbox name=box value=yes checked><input type=checkbox name=off value=1>",
+			"<select name=size><option>small</option><option value=l>large</option></select><select name=many multiple><option>x</option></select><button>Save</button></form>")
+	}))
+	want := url.Values{"shown": {"a\r\nb"}, "text": {"\r\na  b\r\nc"}, "on": {"on"}, "size": {"small"}}
+	if b.Open("/").Send("Save", "box", ""); !reflect.DeepEqual(sent, want) {
+		t.Errorf("got %q, want %q", sent, want)
+	}
+	for name, value := range map[string]string{"text": "\r\na  b\r\nc", "box": "yes", "off": "", "size": "small", "none": ""} {
+		if got := b.Value(name); got != value {
+			t.Errorf("%s has the value %q, want %q", name, got, value)
 		}
 	}
 }

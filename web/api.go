@@ -21,13 +21,29 @@ func (a Auth) bearer(r *http.Request) (secret string, sent bool) {
 }
 
 // Token logs a program in for a visitor, and returns the secret of a session, to be sent in the
-// header "Authorization: Bearer SECRET"; see Auth.Bearer. It sets no cookie. The errors are those
-// of Login and StartSession. After a *userdb.FactorError, Type.Prove takes the second step.
+// header "Authorization: Bearer SECRET"; see Auth.Bearer. It sets no cookie. If Flows.Brief is set,
+// the session is as Brief says, unless the form that was sent has the value stay. The errors are
+// those of Login and StartSession. After a *userdb.FactorError, ProveToken takes the second step.
 func (a Auth) Token(r *http.Request, identifier, password string) (secret string, s userdb.Session, err error) {
-	a.brief = nil // a program has not been asked whether to stay signed in
+	r = withChoice(r)
 	ctx, cancel := withTimeout(r)
 	defer cancel()
 	e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))
+	if err == nil {
+		s, secret, err = a.Users.StartSession(ctx, e, a.SessionOptions(r))
+	}
+	return secret, s, err
+}
+
+// ProveToken takes the second step for a program after Token has returned a *userdb.FactorError,
+// which has the ticket. It returns the secret of a session of level 2, which lasts as long as that
+// of Token. The errors are those of Type.Prove and StartSession; Problems says that the code is
+// wrong, not the password.
+func (a Auth) ProveToken(r *http.Request, ticket string, p userdb.Proof) (secret string, s userdb.Session, err error) {
+	r = withChoice(r)
+	ctx, cancel := withTimeout(r)
+	defer cancel()
+	e, err := a.prove(ctx, r, ticket, p)
 	if err == nil {
 		s, secret, err = a.Users.StartSession(ctx, e, a.SessionOptions(r))
 	}
@@ -42,8 +58,9 @@ func (a Auth) isProgram(r *http.Request) bool {
 
 // WriteProblem answers a request of a program with a problem of RFC 9457, as 'userdb serve' does.
 // Its status and code are those of [userdb.CodeOf]. Its member "errors" holds the Problems of
-// fields. After a *userdb.FactorError it also has the members "ticket" and "methods", or "done". A
-// fault of the store is logged, and the answer does not show it.
+// fields, and "detail" says what is wrong with the request as a whole, or with a code. After a
+// *userdb.FactorError it also has the members "ticket" and "methods", or "done". A fault of the
+// store is logged, and the answer does not show it.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	code := userdb.CodeOf(err)
 	body := newProblem(code)
@@ -51,7 +68,8 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	for _, p := range Problems(err) {
 		if p.Field != "" {
 			fields = append(fields, map[string]any{"field": p.Field, "rule": p.Rule, "params": p.Params, "detail": p.Text})
-		} else {
+		}
+		if p.Field == "" || p.Code != userdb.CodeInvalid && p.Code != userdb.CodeDuplicate {
 			body["detail"] = p.Text
 		}
 	}

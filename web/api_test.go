@@ -228,7 +228,13 @@ func (p profile) String() string {
 
 // TestListQuery checks which fields visitors may list by, and how many entries they get.
 func TestListQuery(t *testing.T) {
-	users := openUsers(t, "memory:", userdb.Options{})
+	sc := schema.User()
+	sc.Types["user"].Tertiary["likes"] = schema.Tertiary{Kind: "set", Indexed: true}
+	users := openUsers(t, "memory:", userdb.Options{Schema: sc})
+	q, err := web.ListQuery(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?likes=a&likes=b&other=c", nil), users, "name", "likes")
+	if got := fmt.Sprint(q.Has, q.Where); err != nil || got != "map[likes:[a b]] map[]" {
+		t.Errorf("of a set: got %s (%v), want the members a and b", got, err)
+	}
 	for path, want := range map[string]string{
 		"/?order=name&prefix=+An&limit=5":            "name false an 5 [] map[]",
 		"/?order=-name&limit=1000":                   "name true  100 [] map[]",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -130,7 +131,8 @@ func Session(ctx context.Context) userdb.Session {
 }
 
 // Visitor puts the visitor's entry and session into the request's context, if there is a session,
-// and always calls next.
+// and always calls next. As Require and the like, it also puts the visitor's address there, for
+// histories; see [userdb.WithActor].
 func (a Auth) Visitor(next http.Handler) http.Handler {
 	return a.handler(next, func(http.ResponseWriter, *http.Request, visitor) bool { return true })
 }
@@ -221,13 +223,23 @@ func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http
 		}
 		w.Header().Set("Cache-Control", "no-store")
 		if allowed(w, r, v) {
-			next.ServeHTTP(w, withVisitor(r, v))
+			next.ServeHTTP(w, a.withOrigin(withVisitor(r, v)))
 		}
 	})
 }
 
 func withVisitor(r *http.Request, v visitor) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), visitorKey{}, v))
+}
+
+// withOrigin returns a request whose context has the visitor's address, unless it has an address
+// already. Histories record it, and it limits how much of the queue for hashing passwords one
+// visitor can fill.
+func (a Auth) withOrigin(r *http.Request) *http.Request {
+	if view.ActorOf(r.Context()).Origin != "" {
+		return r
+	}
+	return r.WithContext(userdb.WithActor(r.Context(), userdb.Actor{Origin: Origin(r, a.Proxies)}))
 }
 
 func (a Auth) allows(e userdb.Entry) bool { return a.Allowed == nil || a.Allowed(e) }

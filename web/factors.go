@@ -47,17 +47,26 @@ func (e codeError) Unwrap() error { return e.error }
 func (a Auth) Prove(w http.ResponseWriter, r *http.Request, p userdb.Proof) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	e, err := a.Users.Prove(ctx, a.CookieValue(r, a.ticketCookie()), p, a.Attempt(r))
-	if err == nil && !a.allows(e) {
-		err = userdb.ErrLogin
-	}
+	e, err := a.prove(ctx, r, a.CookieValue(r, a.ticketCookie()), p)
 	if err != nil {
 		if errors.Is(err, userdb.ErrNotFound) {
 			a.dropTicket(w, r)
 		}
-		return userdb.Entry{}, codeError{err}
+		return userdb.Entry{}, err
 	}
 	return e, a.Start(w, r, e)
+}
+
+// prove takes the second step of a sign-in. Its errors are about the code.
+func (a Auth) prove(ctx context.Context, r *http.Request, ticket string, p userdb.Proof) (userdb.Entry, error) {
+	e, err := a.Users.Prove(ctx, ticket, p, a.Attempt(r))
+	if err == nil && !a.allows(e) {
+		err = userdb.ErrLogin
+	}
+	if err != nil {
+		return userdb.Entry{}, codeError{err}
+	}
+	return e, nil
 }
 
 // Raise takes the second step for a visitor who is signed in and whose password Verify has just

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -157,7 +158,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 			mux.Handle(method+path, Protect(wrap(h)))
 		}
 	}
-	p, anyone, signedIn := f.Paths, f.Visitor, f.Require
+	p, anyone, signedIn := f.Paths, f.anyone, f.Require
 	if p.Style != "" {
 		mux.HandleFunc("GET "+p.Style, func(w http.ResponseWriter, r *http.Request) {
 			http.ServeFileFS(w, r, files, "pages/style.css")
@@ -194,34 +195,48 @@ func (f *Flows) Register(mux *http.ServeMux) {
 // Page returns a handler that shows a page with the data that load returns. If the page's form is
 // sent to the same path, do processes it. It returns the path to redirect to, or an error that says
 // what is wrong with the form; then the page is shown again. load and do may be nil. If load
-// returns an error and no data, the page "gone" shows what is wrong. Wrap the handler in Visitor,
-// Require or RequireTag.
+// returns an error and no data, the page "gone" shows what is wrong. If the store does not answer
+// and load fails after a form was sent, the page "again" does, and keeps what was typed. Wrap the
+// handler in Visitor, Require or RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = f.forPage(r)
 		_ = r.ParseForm() // Protect has refused requests for which this fails
-		var err error
-		if r.Method == http.MethodPost && do != nil {
+		err, posted := failure(r), r.Method == http.MethodPost
+		if posted && do != nil && err == nil {
 			var to string
 			if to, err = do(w, r); err == nil {
 				http.Redirect(w, r, to, http.StatusSeeOther)
 				return
 			}
 		}
+		if posted && errors.Is(err, userdb.ErrConflict) {
+			dropUntouched(r.Form)
+		}
 		p := f.newPage(name, r)
-		nothingToShow := false
+		var missing error // what load returns
 		if other, is := errors.AsType[*otherPage](err); is {
 			p.Name, p.Data, err = other.name, other.data, other.err
 		} else if load != nil && !errors.Is(err, userdb.ErrNotFound) {
-			data, missing := load(r)
-			p.Data, err = data, cmp.Or(missing, err)
-			nothingToShow = missing != nil && data == nil
+			ctx, cancel := r.Context(), func() {}
+			if isDown(err) { // the store probably still does not answer
+				ctx, cancel = context.WithTimeout(ctx, time.Second)
+			}
+			defer cancel() // Data may read the store until the page has been shown
+			p.Data, missing = load(r.WithContext(ctx))
+			if !isDown(err) {
+				err = cmp.Or(missing, err)
+			}
 		}
 		if p.Problems = problemsIn(p.Language, err); err != nil {
 			p.Status = Status(err)
 			setRetryAfter(w, err)
 		}
-		if p.Status == http.StatusGone || p.Status == http.StatusServiceUnavailable || nothingToShow {
+		switch down := isDown(err); {
+		case down && posted && (missing != nil || name == "gone"):
+			p.Name, p.Data = "again", keptInputs(r)
+		case down && posted: // the page itself shows what was typed
+		case down, p.Status == http.StatusGone, missing != nil && p.Data == nil:
 			p.Name = "gone"
 		}
 		if p.Status == http.StatusServiceUnavailable {
@@ -237,12 +252,54 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 	})
 }
 
-// forPage returns a request whose context holds the language of pages and mails, and the origin of
-// the visitor. Histories record the origin, and it limits how much of the queue for hashing
-// passwords one visitor can fill.
+// forPage returns a request whose context has the language of pages and mails, and the visitor's
+// address, as withOrigin sets it.
 func (f *Flows) forPage(r *http.Request) *http.Request {
-	ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
-	return r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
+	return f.withOrigin(r.WithContext(context.WithValue(r.Context(), languageKey{}, f.language(r))))
+}
+
+// isDown reports whether an error means that the store or the queue of mails does not answer, or
+// not in time.
+func isDown(err error) bool { return Status(err) == http.StatusServiceUnavailable }
+
+type failureKey struct{}
+
+// failure returns why it is unknown whether the sender of a form is signed in, or nil.
+func failure(r *http.Request) error {
+	err, _ := r.Context().Value(failureKey{}).(error)
+	return err
+}
+
+// anyone does what Visitor does. If the store does not answer and the request has a form, it still
+// calls next, so that the visitor gets the form back.
+func (f *Flows) anyone(next http.Handler) http.Handler {
+	a := f.Auth
+	a.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
+		if r.Method == http.MethodPost && !f.isProgram(r) {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), failureKey{}, err)))
+			return
+		}
+		f.fail(w, r, err)
+	}
+	return a.Visitor(next)
+}
+
+// keptInputs returns the inputs of a form without those that hold passwords and codes.
+func keptInputs(r *http.Request) (kept []Input) {
+	secret := []string{"code", "recovery", "passkey"}
+	if r.PostForm.Has("old") && r.PostForm.Has("new") {
+		secret = append(secret, "old", "new")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
+		lower := strings.ToLower(name)
+		if slices.Contains(secret, name) || strings.Contains(lower, "password") || strings.Contains(lower, "secret") {
+			continue
+		}
+		for _, value := range r.PostForm[name] {
+			kept = append(kept, Input{Name: name, Value: value})
+		}
+	}
+	return kept
 }
 
 // newPage returns a page for the sender of a request, without data.
@@ -255,6 +312,7 @@ func (f *Flows) newPage(name string, r *http.Request) Page {
 		Providers: f.Providers, Passkeys: f.Passkeys != nil, CanStay: f.brief != nil,
 		CanAddFactors: sc.Factors,
 		Language:      Language(r.Context()), MinPassword: max(sc.Policy().Min, 1),
+		declared: sc.Fields,
 	}
 	if f.Links != nil {
 		p.Links = f.Links(p.Me)
@@ -377,18 +435,18 @@ func (f *Flows) createTyped(
 ) (e userdb.Entry, err error) {
 	for range maxNew {
 		account := userdb.NewEntry{Facets: schema.Facets{}, Password: r.PostFormValue("password"), RequirePassword: true}
+		declared := f.Users.Schema()
 		for _, field := range f.Fields {
-			if typed := r.PostFormValue(field.Name); typed != "" {
-				account.Facets[field.Name] = schema.Text(typed)
+			if typed := typedIn(r, declared, field.Name); typed != "" {
+				account.Facets[field.Name] = parseTyped(declared, field.Name, typed)
 			}
 		}
 		if f.New != nil {
-			err = f.New(r, i, &account)
+			if found := f.New(r, i, &account); found != nil {
+				account.Problems = found
+			}
 		}
-		if err == nil {
-			e, err = create(account)
-		}
-		if err == nil || !f.onlyGeneratedTaken(err) {
+		if e, err = create(account); err == nil || !f.onlyGeneratedTaken(err) {
 			break
 		}
 	}
@@ -428,7 +486,7 @@ func (f *Flows) afterFirstStep(to string, err error) (string, error) {
 // awaitsCode calls next for visitors who have taken the first step of a sign-in, and sends others
 // to the page to sign in.
 func (f *Flows) awaitsCode(next http.Handler) http.Handler {
-	return f.Visitor(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return f.anyone(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.CookieValue(r, f.ticketCookie()) == "" {
 			http.Redirect(w, r, f.signInAgain(r), http.StatusSeeOther)
 			return
@@ -746,11 +804,8 @@ func Touched(r *http.Request, fields ...string) (touched []string) {
 	if !hasForm(r) || r.ParseForm() != nil {
 		return fields
 	}
-	isEmpty := func(text string) bool { return text == "" }
 	for _, field := range fields {
-		shown, known := r.PostForm["shown-"+field]
-		sent := slices.DeleteFunc(slices.Clone(r.PostForm[field]), isEmpty)
-		if !known || !slices.Equal(sent, slices.DeleteFunc(slices.Clone(shown), isEmpty)) {
+		if shown, known := r.PostForm["shown-"+field]; !known || !sameInputs(r.PostForm[field], shown) {
 			touched = append(touched, field)
 		}
 	}
@@ -768,11 +823,12 @@ func parseTyped(t schema.Type, field, typed string) schema.Value {
 }
 
 // SaveForm saves the facets that a visitor who is signed in changed in a form: texts, numbers,
-// dates, and booleans that are typed as true or false. Beside an input for each field, the form has
-// a hidden input shown-FIELD with the value that it showed, and a hidden input rev with the
-// revision of the entry. Fields that were not touched, or that are not named, are not written. If a
-// field has several values, the form changes only the first. If the entry has changed since, the
-// error is ErrConflict, and Page.Field returns what is stored now for fields that were not touched.
+// dates, and booleans, as the inputs of Page.Field send them. Beside an input for each field, the
+// form has a hidden input shown-FIELD with the value that it showed, and a hidden input rev with
+// the revision of the entry. Fields that were not touched, or that are not named, are not written.
+// If a field has several values, the form changes only the first. If the entry has changed since,
+// the error is ErrConflict, and Page.Field returns what is stored now for fields that were not
+// touched.
 //
 // Do not name the field of addresses. The page at Paths.Email changes it, and asks for the password
 // first: somebody at an open session who could replace the address could take over the account.
@@ -783,10 +839,10 @@ func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error
 			return userdb.ErrConflict
 		}
 		for _, field := range fields {
-			typed := r.PostFormValue(field)
-			if !r.PostForm.Has(field) || typed == shown(r.Form, *e, field) {
+			if !isTouched(r, declared, *e, field) {
 				continue
 			}
+			typed := typedIn(r, declared, field)
 			switch texts := e.Texts(field); {
 			case typed != "":
 				e.Put(field, parseTyped(declared, field, typed))
@@ -799,12 +855,57 @@ func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error
 		return nil
 	})
 	if errors.Is(err, userdb.ErrConflict) {
-		for _, field := range fields {
-			if r.Form.Get(field) == r.Form.Get("shown-"+field) {
-				r.Form.Del(field)
-			}
-			r.Form.Del("shown-" + field)
-		}
+		dropUntouched(r.Form)
 	}
 	return e, err
+}
+
+// dropUntouched removes from a form the inputs that the visitor has not changed, and all inputs
+// shown-FIELD, so that Page.Field and Page.Shown return what is stored now.
+func dropUntouched(form url.Values) {
+	for _, name := range slices.Collect(maps.Keys(form)) {
+		field, is := strings.CutPrefix(name, "shown-")
+		switch {
+		case !is:
+			continue
+		case sameInputs(form[field], form[name]):
+			form.Del(field)
+		case !form.Has(field):
+			form.Set(field, "") // browsers send nothing for a box that is not ticked
+		}
+		form.Del(name)
+	}
+}
+
+// sameInputs reports whether inputs have the values that were shown, but for empty ones.
+func sameInputs(sent, shown []string) bool {
+	isEmpty := func(text string) bool { return text == "" }
+	return slices.Equal(slices.DeleteFunc(slices.Clone(sent), isEmpty), slices.DeleteFunc(slices.Clone(shown), isEmpty))
+}
+
+// typedIn returns what a visitor typed for a field in a form. For a boolean it is "true" or
+// "false", as browsers send nothing for a box that is not ticked.
+func typedIn(r *http.Request, declared schema.Type, field string) string {
+	typed := oneKindOfLines(r.PostFormValue(field))
+	if declared.Codec(field) != schema.CodecBoolean {
+		return typed
+	}
+	if typed == "on" || typed == "1" {
+		return "true"
+	}
+	return cmp.Or(typed, "false")
+}
+
+// oneKindOfLines returns a text with \n as line breaks. Browsers send \r\n, whatever a page has.
+func oneKindOfLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
+
+// isTouched reports whether a visitor changed a field in a form, compared with what the form
+// showed, or else with the entry.
+func isTouched(r *http.Request, declared schema.Type, e userdb.Entry, field string) bool {
+	before := oneKindOfLines(shown(r.Form, declared.Codec(field), e, field))
+	typed := typedIn(r, declared, field)
+	if declared.Codec(field) == schema.CodecBoolean {
+		return (r.PostForm.Has(field) || r.Form.Has("shown-"+field)) && typed != cmp.Or(before, "false")
+	}
+	return r.PostForm.Has(field) && typed != before
 }

@@ -18,10 +18,10 @@ const maxList = 100
 
 // ListQuery returns the query that the parameters of a request describe, for a page that lists
 // entries of a type: order, which names an ordered field or, after a "-", lists from the greatest
-// down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; and names
-// of fields with a value. allowed are the fields, and the word tag, that visitors may use; other
-// parameters are ignored, so that no visitor finds people by private fields. The query reads a
-// bounded number of entries.
+// down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; names of
+// fields with a value; and names of sets with a member, which may be repeated. allowed are the
+// fields and sets, and the word tag, that visitors may use; other parameters are ignored, so that
+// no visitor finds people by private fields. The query reads a bounded number of entries.
 func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Query, error) {
 	params := r.URL.Query()
 	q := userdb.Query{After: params.Get("after"), Before: params.Get("before"), Limit: 20, MaxRead: 10_000}
@@ -38,6 +38,11 @@ func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Q
 		case len(values) == 0 || values[0] == "":
 		case name == "tag":
 			q.Tags = values
+		case users.Schema().Tertiary[name].Kind == "set":
+			if q.Has == nil {
+				q.Has = map[string][]string{}
+			}
+			q.Has[name] = values
 		default:
 			value, err := schema.Decode(users.Schema().Fields[name].Codec, values[0])
 			if err != nil {
@@ -86,6 +91,25 @@ func EnsureTagged(ctx context.Context, users *userdb.Type, field, value, tag str
 	}
 	_, err = users.Tags(hints.Key(e.Key())).Add(ctx, tag)
 	return err == nil, err
+}
+
+// EnsureTagged gives a tag, such as that of administrators, to the account that has verified an
+// address. If nobody has, it mails an invitation to the address, with the tag as its value: New
+// finds it in Invitation.Value. Call it when the program starts and after Register: on a new store
+// nobody else can invite the first administrator. It sends at most three invitations in an hour.
+func (f *Flows) EnsureTagged(ctx context.Context, address, tag string) error {
+	found, err := EnsureTagged(ctx, f.Users, f.Address, address, tag)
+	if err != nil || found {
+		return err
+	}
+	i, err := f.Users.Invite(ctx, f.Address, address, userdb.Token{Lifetime: invitationLifetime, Value: tag}, userdb.Attempt{})
+	switch {
+	case errors.Is(err, userdb.ErrTooManyAttempts), err == nil && i.Secret == "":
+		return nil
+	case err != nil:
+		return err
+	}
+	return f.Mail.Mail(ctx, Mail{Kind: MailInvited, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
 }
 
 // verifiedAddress reports whether an entry has verified an address, in any spelling.

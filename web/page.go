@@ -15,13 +15,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
 // forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app,
-// codes and gone; with package web/oidc one of continue, unlinked and links; or the name that the
-// application passed to Flows.Page. There is also a default template for the name account.
+// codes, gone and again; with package web/oidc one of continue, unlinked and links; or the name
+// that the application passed to Flows.Page. There is also a default template for the name account.
 type Page struct {
 	Name     string
 	Status   int          // of the response
@@ -40,6 +41,7 @@ type Page struct {
 	//   - security: what Type.Factors returns
 	//   - app: a userdb.TOTPEnrolment
 	//   - codes: the recovery codes
+	//   - again: the inputs of a form that could not be processed, as []Input, without passwords
 	Data any
 
 	Site         string // Flows.Site
@@ -59,6 +61,8 @@ type Page struct {
 	CanStay       bool   // whether visitors choose at the sign-in to stay signed in
 	// Links are the linked accounts of the visitor, for the pages security and links.
 	Links []LinkedIdentity
+
+	declared map[string]schema.Field
 }
 
 // A Field describes an input for a facet.
@@ -70,10 +74,17 @@ type Field struct {
 
 // An Input is an input of a form. Templates use type text for addresses, because browsers change ß
 // to ss in inputs of type email, and for codes, because they drop zeros in inputs of type number.
+// Besides the types of HTML there are select, with Options, and textarea. A checkbox is ticked if
+// the Value is true. The template facet also sends Shown, the value that the form showed first, in
+// a hidden input; see Touched and Flows.SaveForm.
 type Input struct {
-	Name, Label, Type, Autocomplete, Value string
-	Problems                               []Problem
+	Name, Label, Type, Autocomplete, Value, Shown string
+	Problems                                      []Problem
+	Options                                       []Option
 }
+
+// An Option is one of the values of an Input, with its label in the language of the page.
+type Option struct{ Value, Label string }
 
 // Of returns the problems of a field, or of the form as a whole if field is "". Those of a facet
 // for which the form has no input, such as a required one that is missing in Flows.Fields, are
@@ -108,6 +119,9 @@ func (p Page) hasInput(field string) bool {
 // fieldOf returns the form's field that a problem belongs to. In a form with an old and a new
 // password, either the old one is wrong or the new one is too weak.
 func (p Page) fieldOf(problem Problem) string {
+	if p.Name == "again" {
+		return ""
+	}
 	if problem.Field == "code" && p.Form.Has("recovery") {
 		return "recovery"
 	}
@@ -129,45 +143,121 @@ func (p Page) fieldOf(problem Problem) string {
 	return problem.Field
 }
 
-// Shown returns the value that a facet's input showed when the form was made.
-func (p Page) Shown(field string) string { return shown(p.Form, p.Me, field) }
+// Rev returns the revision for the hidden input rev of a form that changes the visitor's entry. It
+// is that of the form that was sent, or of the entry if there is none or after a conflict.
+func (p Page) Rev() string {
+	if p.Form.Has("rev") && p.Status != http.StatusConflict {
+		return p.Form.Get("rev")
+	}
+	return p.Me.Rev()
+}
 
-func shown(form url.Values, e userdb.Entry, field string) string {
+// Ticked reports whether the box with a value is ticked, among those that stand for the members of
+// a set: as in the form that was sent, or else as stored. Beside the boxes, the form has a hidden
+// input shown-FIELD for each stored member; see Touched.
+func (p Page) Ticked(field, value string, stored []string) bool {
+	if p.Form.Has(field) || p.Form.Has("shown-"+field) {
+		return slices.Contains(p.Form[field], value)
+	}
+	return slices.Contains(stored, value)
+}
+
+// Shown returns the value that a facet's input showed when the form was made. For a checkbox that
+// was not ticked it is "".
+func (p Page) Shown(field string) string {
+	return shown(p.Form, p.declared[field].Codec, p.Me, field)
+}
+
+func shown(form url.Values, codec schema.Codec, e userdb.Entry, field string) string {
 	if sent, is := form["shown-"+field]; is {
 		return sent[0]
 	}
-	return inputText(e, field)
+	return inputText(codec, e.Text(field))
 }
 
-// inputText returns the text that an input shows for a facet. A date at midnight UTC is a day,
-// because an input of type date shows nothing else.
-func inputText(e userdb.Entry, field string) string {
-	v, _ := e.Get(field)
-	t, ok := v.Time()
-	if t = t.UTC(); ok && t.Equal(t.Truncate(24*time.Hour)) && 1 <= t.Year() && t.Year() <= 9999 {
-		return t.Format(time.DateOnly)
+// inputText returns the text with which an input shows a stored value. A date at midnight UTC is
+// written without a time, because an input of type date shows nothing else, and "" stands for a
+// checkbox that is not ticked.
+func inputText(codec schema.Codec, stored string) string {
+	switch codec {
+	case schema.CodecDate:
+		if day, ok := strings.CutSuffix(stored, "T00:00:00.000Z"); ok && len(day) == len(time.DateOnly) {
+			return day
+		}
+	case schema.CodecBoolean:
+		return strings.TrimSuffix(stored, "false")
 	}
-	return e.Text(field)
+	return stored
 }
 
 // Field returns an input for a template. Its label is translated, and its value is what the visitor
-// typed, or else what is stored. Passwords and codes are not shown again. A date at midnight UTC is
-// shown as a day. If browsers would change or hide the value in an input of the kind, as they do
-// with addresses in one of kind email, the input has the type text: a form that nobody touched must
-// not change what is stored.
+// typed, or else what is stored. Passwords and codes are not shown again. If kind is "text", the
+// schema and the value choose the type: checkbox for a facet with the codec boolean; select if the
+// pattern of the facet is a list of words, such as "(red|green|blue)"; and textarea for a value
+// with line breaks, which an input of one line would drop. For a facet in which visitors may begin
+// another line, kind is "textarea". If browsers would change or hide the value in an input of the
+// kind, as they do with addresses in one of kind email, the type is text: a form that nobody
+// touched must not change what is stored.
 func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
+	declared := p.declared[name]
+	value := inputText(declared.Codec, stored)
 	secret := kind == "password" || autocomplete == "one-time-code" || name == "recovery"
-	if stored == p.Me.Text(name) {
-		stored = inputText(p.Me, name)
+	sent, is := p.Form[name]
+	switch {
+	case is && !secret:
+		value = sent[0]
+	case declared.Codec == schema.CodecBoolean && p.Form.Has("shown-"+name):
+		value = "" // browsers send nothing for a box that is not ticked
 	}
-	if sent, is := p.Form[name]; is && !secret {
-		stored = sent[0]
-	}
-	if !browsersKeep(kind, stored) {
+	if !browsersKeep(kind, value) {
 		kind = "text"
 	}
 	label = strings.ReplaceAll(catalogueOf(p.Language).lookup(label), "{min}", strconv.Itoa(p.MinPassword))
-	return Input{name, label, kind, autocomplete, stored, p.Of(name)}
+	in := Input{Name: name, Label: label, Type: kind, Autocomplete: autocomplete, Value: value, Problems: p.Of(name)}
+	in.Shown = inputText(declared.Codec, stored)
+	if before, is := p.Form["shown-"+name]; is {
+		in.Shown = before[0]
+	}
+	if kind != "text" {
+		return in
+	}
+	words := wordsOf(declared)
+	switch {
+	case declared.Codec == schema.CodecBoolean:
+		if in.Type = "checkbox"; value == "on" || value == "1" {
+			in.Value = "true"
+		}
+	case words != nil:
+		in.Type = "select"
+		if value == "" || !declared.Required {
+			words = append([]string{""}, words...)
+		}
+		if !slices.Contains(words, value) {
+			words = append(words, value) // stored under an earlier schema: it must not change
+		}
+		for _, word := range words {
+			text := "–"
+			if word != "" {
+				text = catalogueOf(p.Language).lookup(word)
+			}
+			in.Options = append(in.Options, Option{word, text})
+		}
+	case strings.ContainsAny(value, "\r\n"):
+		in.Type = "textarea"
+	}
+	return in
+}
+
+// wordPattern matches a pattern that is a list of words.
+var wordPattern = regexp.MustCompile(`^\^?\((?:\?:)?([\pL\pN _-]+(?:\|[\pL\pN _-]+)+)\)\$?$`)
+
+// wordsOf returns the values that a facet can have, if its pattern lists them.
+func wordsOf(f schema.Field) []string {
+	match := wordPattern.FindStringSubmatch(f.Pattern)
+	if match == nil || f.Role.Has(schema.RoleSecondary) {
+		return nil
+	}
+	return strings.Split(match[1], "|")
 }
 
 // numeral matches what browsers show in an input of type number.
@@ -189,7 +279,7 @@ func browsersKeep(kind, text string) bool {
 var files embed.FS
 
 // Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
-// bottom, field, stay and qr. An application parses its own templates into them, which also
+// bottom, field, facet, stay and qr. An application parses its own templates into them, which also
 // replaces those of the same name, and passes the result to RenderTemplates. The template qr is
 // empty; with package web/qr it can show the QR code of an authenticator app.
 func Templates() *template.Template {

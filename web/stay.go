@@ -22,13 +22,18 @@ func (a Auth) stayCookie() Cookie {
 	return Cookie{Name: cmp.Or(a.Cookie.Name, "session") + "-stay", Domain: a.Cookie.Domain, Transient: a.Cookie.Transient}
 }
 
-// stays reports whether a session that starts now is for a visitor who stays signed in.
+// stays reports whether a session that starts now is for a visitor who stays signed in. That of a
+// program stays as its former session did.
 func (a Auth) stays(r *http.Request) bool {
-	if _, program := a.bearer(r); program || a.brief == nil {
+	if a.brief == nil {
 		return true
 	}
 	if chosen, is := r.Context().Value(stayKey{}).(bool); is {
 		return chosen
+	}
+	if _, program := a.bearer(r); program {
+		s := Session(r.Context())
+		return s.Expires.Sub(s.Started) > a.brief.Lifetime
 	}
 	return a.CookieValue(r, a.stayCookie()) != ""
 }

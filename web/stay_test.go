@@ -1,7 +1,9 @@
 package web_test
 
 import (
+	"errors"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -129,7 +131,7 @@ func TestStaySignedInTwoSteps(t *testing.T) {
 }
 
 // TestStaySignedInByDefault checks that visitors stay signed in and are not asked if Flows has no
-// Brief, and that programs have long sessions in any case.
+// Brief, and that programs then have long sessions as well.
 func TestStaySignedInByDefault(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	s.create("ann")
@@ -142,14 +144,82 @@ func TestStaySignedInByDefault(t *testing.T) {
 	if got := s.cookie(c, "session-stay"); got != "" {
 		t.Errorf("got a cookie session-stay=%s, want none", got)
 	}
-	brief := newFlows(t, "memory:", func(f *web.Flows) {
+	if _, session, err := s.flows.Token(formRequest(t), "ann", goodPassword); err != nil || session.Expires.Sub(session.Started) != longLife {
+		t.Errorf("a token: got a session of %s (%v), want %s", session.Expires.Sub(session.Started), err, longLife)
+	}
+}
+
+// formRequest returns a request with a form.
+func formRequest(t *testing.T, form ...string) *http.Request {
+	t.Helper()
+	values := url.Values{}
+	for i := 0; i+1 < len(form); i += 2 {
+		values.Add(form[i], form[i+1])
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(values.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return r
+}
+
+// TestBriefTokens checks that the sessions of programs are as Flows.Brief says, unless the form
+// asks to stay signed in, and that this holds for the second step, for its wrong codes, and for the
+// sessions that replace them.
+func TestBriefTokens(t *testing.T) {
+	s, clock := newFactorFlows(t)
+	s = newFlows(t, "memory:", func(f *web.Flows) {
 		f.Users, f.Bearer, f.Brief = s.users, true, userdb.SessionOptions{Lifetime: briefLife}
 	})
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, session, err := brief.flows.Token(r, "ann", goodPassword); err != nil || session.Expires.Sub(session.Started) != longLife {
-		t.Errorf("a token: got a session of %s (%v), want %s", session.Expires.Sub(session.Started), err, longLife)
+	s.users = s.flows.Users
+	s.create("bob")
+	app := enrol(t, s.users, s.create("ann"), clock.Now)
+	for _, tt := range []struct {
+		form []string
+		want time.Duration
+	}{{nil, briefLife}, {[]string{"stay", "1"}, longLife}} {
+		r := formRequest(t, tt.form...)
+		r.AddCookie(&http.Cookie{Name: "session-stay", Value: "1"}) // of the browser
+		check := func(what, secret string, level int, err error) {
+			t.Helper()
+			_, session, readErr := s.users.Session(t.Context(), secret)
+			if got := session.Expires.Sub(session.Started); err != nil || readErr != nil || got != tt.want || session.Level() != level {
+				t.Errorf("%s with %v: got a session of %s and level %d (%v, %v), want %s and %d", what, tt.form, got, session.Level(), err, readErr, tt.want, level)
+			}
+		}
+		secret, _, err := s.flows.Token(r, "bob", goodPassword)
+		check("a token", secret, 1, err)
+		_, _, err = s.flows.Token(r, "ann", goodPassword)
+		refused, is := errors.AsType[*userdb.FactorError](err)
+		if !is {
+			t.Fatalf("got %v, want a FactorError", err)
+		}
+		if _, _, err = s.flows.ProveToken(r, refused.Ticket, userdb.TOTP(app.wrong())); !errors.Is(err, userdb.ErrLogin) {
+			t.Errorf("a wrong code: got %v, want ErrLogin", err)
+		}
+		w := httptest.NewRecorder()
+		web.WriteProblem(w, r, err)
+		for _, text := range []string{`"field":"code"`, `"detail":"This is not the right code, or it was used before."`, `"code":"login"`} {
+			if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), text) {
+				t.Errorf("a wrong code: got %d %s, want 401 and %s", w.Code, w.Body, text)
+			}
+		}
+		secret, _, err = s.flows.ProveToken(r, refused.Ticket, userdb.TOTP(app.code()))
+		check("the second step", secret, 2, err)
+		clock.Advance(time.Minute)
+
+		raised := ""
+		h := s.flows.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			err := s.flows.Verify(r, goodPassword)
+			if err == nil {
+				_, _, raised, err = s.users.RaiseSession(r.Context(), s.flows.Secret(r), userdb.TOTP(app.code()), s.flows.SessionOptions(r))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}))
+		again := formRequest(t)
+		again.Header.Set("Authorization", "Bearer "+secret)
+		h.ServeHTTP(httptest.NewRecorder(), again)
+		check("both steps again", raised, 2, nil)
+		clock.Advance(time.Minute)
 	}
 }
