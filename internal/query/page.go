@@ -290,7 +290,7 @@ func (rd *Reader) tally(ctx context.Context, t *change.Type) iter.Seq2[talliedBa
 			yield(talliedBatch{}, err)
 			return
 		}
-		for keys, err := range store.ScanAll(ctx, rd.Engine, at) {
+		for keys, err := range rd.Engine.ScanAll(ctx, at) {
 			var batch talliedBatch
 			if err == nil {
 				batch, err = rd.readTally(ctx, t, keys)
