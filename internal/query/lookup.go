@@ -129,7 +129,7 @@ func (rd *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) 
 		return store.Record{}, err
 	}
 	p := recordkey.Pattern{Namespace: rd.NS, Kind: recordkey.KindSRK, Type: target.Type, Value: target.Value}
-	for keys, err := range store.ScanAll(ctx, rd.Engine, store.Scan{Pattern: p.String(), Count: 1000}) {
+	for keys, err := range rd.Engine.ScanAll(ctx, store.Scan{Pattern: p.String(), Count: 1000}) {
 		if err != nil {
 			return store.Record{}, err
 		}

@@ -290,7 +290,7 @@ func (rd *Reader) tally(ctx context.Context, t *change.Type) iter.Seq2[talliedBa
 			yield(talliedBatch{}, err)
 			return
 		}
-		for keys, err := range store.ScanAll(ctx, rd.Engine, at) {
+		for keys, err := range rd.Engine.ScanAll(ctx, at) {
 			var batch talliedBatch
 			if err == nil {
 				batch, err = rd.readTally(ctx, t, keys)
@@ -304,6 +304,9 @@ func (rd *Reader) tally(ctx context.Context, t *change.Type) iter.Seq2[talliedBa
 
 // readTally parses the result of a scan with a Tally, and reads the records that it lists.
 func (rd *Reader) readTally(ctx context.Context, t *change.Type, keys []string) (batch talliedBatch, err error) {
+	if len(keys) == 0 {
+		return batch, fmt.Errorf("%w: %w: no number of entries", store.ErrUnavailable, store.ErrReply)
+	}
 	if batch.live, err = strconv.ParseInt(keys[0], 10, 64); err != nil {
 		return batch, fmt.Errorf("%w: %w: not a number of entries", store.ErrUnavailable, store.ErrReply)
 	}

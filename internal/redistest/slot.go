@@ -34,6 +34,14 @@ func (c *Cluster) OpenSlot(key string) *Slot {
 // Finish moves the keys and then the slot itself.
 func (s *Slot) Finish() {
 	s.t.Helper()
+	s.MoveKeys()
+	s.set(s.To, "NODE", s.id(s.To))
+	s.set(s.From, "NODE", s.id(s.To))
+}
+
+// MoveKeys moves the keys and leaves the slot open.
+func (s *Slot) MoveKeys() {
+	s.t.Helper()
 	ctx, from := context.Background(), s.From.Client()
 	host, port, _ := net.SplitHostPort(s.To.Addr())
 	for {
@@ -48,8 +56,6 @@ func (s *Slot) Finish() {
 		}
 		s.must(from.Do(ctx, args...).Err())
 	}
-	s.set(s.To, "NODE", s.id(s.To))
-	s.set(s.From, "NODE", s.id(s.To))
 }
 
 func (s *Slot) set(node *Server, state, id string) {

@@ -262,7 +262,7 @@ func (c *Change) Leftovers() []Container {
 // matches pattern, which is the Entries of a Guard. Callers use it before they store the first
 // schema, because no stored schema describes such an entry.
 func CheckNoEntries(ctx context.Context, e Indexes, pattern string) error {
-	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 5000}) {
+	for keys, err := range e.ScanAll(ctx, Scan{Pattern: pattern, Count: 5000}) {
 		if err != nil {
 			return err
 		}

@@ -85,7 +85,12 @@ type Indexes interface {
 	// Scan returns the next batch of a listing. An empty cursor starts it; an empty next ends it.
 	// Keys and members that exist during the whole listing are returned at least once. Others may
 	// also be returned, and any may be returned twice.
+	//
+	// On a cluster, Scan may miss keys whose slot moves to another master during the listing.
 	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
+	// ScanAll yields the batches of a whole listing. It ends after an error. Unlike Scan, it misses
+	// no keys while slots move, unless s has a Tally.
+	ScanAll(ctx context.Context, s Scan) iter.Seq2[[]string, error]
 	// Order returns the next members of an ordered index between two bounds.
 	Order(ctx context.Context, o Order) ([]string, error)
 	// CountOrder returns the number of members of an ordered index between two bounds. It ignores
@@ -259,8 +264,8 @@ type Scan struct {
 	Count   int
 }
 
-// ScanAll yields the result of one Scan after another until one fails or the listing ends.
-func ScanAll(ctx context.Context, e Indexes, at Scan) iter.Seq2[[]string, error] {
+// ScanSteps yields the result of one Scan after another until one fails or the listing ends.
+func ScanSteps(ctx context.Context, e Indexes, at Scan) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for {
 			found, next, err := e.Scan(ctx, at)

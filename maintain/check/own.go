@@ -106,7 +106,7 @@ func (c *checker) checkTypes(ctx context.Context, r *report) (named []string) {
 // unchanged.
 func (c *checker) rebuildTypes(ctx context.Context) error {
 	pattern := recordkey.Glob(c.NS.String()) + "~/schema/*"
-	for keys, err := range store.ScanAll(ctx, c.Engine, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
+	for keys, err := range c.Engine.ScanAll(ctx, store.Scan{Pattern: pattern, Count: records.ScanBatch}) {
 		if err != nil {
 			return err
 		}

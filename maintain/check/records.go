@@ -182,7 +182,7 @@ func (c *checker) checkRemaining(ctx context.Context, check checkFunc, set item,
 	if cursor == "" {
 		return nil
 	}
-	for members, err := range store.ScanAll(ctx, c.Engine, store.Scan{Index: set.key, Cursor: cursor, Count: memberBatch}) {
+	for members, err := range c.Engine.ScanAll(ctx, store.Scan{Index: set.key, Cursor: cursor, Count: memberBatch}) {
 		if store.IsEntryError(err) {
 			break // it was replaced by a record of another kind
 		}

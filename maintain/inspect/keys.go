@@ -27,7 +27,7 @@ func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, 
 			return
 		}
 		at := store.Scan{Pattern: recordkey.Glob(v.NS.String()) + pattern, Count: records.ScanBatch}
-		for found, err := range store.ScanAll(ctx, v.Engine, at) {
+		for found, err := range v.Engine.ScanAll(ctx, at) {
 			if err == nil {
 				found, err = visibleKeys(ctx, v, found)
 			}
@@ -166,7 +166,7 @@ func removeUnowned(ctx context.Context, v *view.View, set recordkey.Key, members
 
 // eachBatch calls do with the members of a set, in batches.
 func eachBatch(ctx context.Context, v *view.View, set recordkey.Key, do func(members []string) error) error {
-	for members, err := range store.ScanAll(ctx, v.Engine, store.Scan{Index: set, Count: store.MemberBatch}) {
+	for members, err := range v.Engine.ScanAll(ctx, store.Scan{Index: set, Count: store.MemberBatch}) {
 		if err != nil {
 			return err
 		}

@@ -265,7 +265,7 @@ func (s *migration) indexMembers(ctx context.Context, prk recordkey.Key, name st
 	if err != nil {
 		return err
 	}
-	for members, err := range store.ScanAll(ctx, s.Engine, store.Scan{Index: set, Count: memberBatch}) {
+	for members, err := range s.Engine.ScanAll(ctx, store.Scan{Index: set, Count: memberBatch}) {
 		if store.IsEntryError(err) {
 			return nil // another Redis type, which check reports
 		}

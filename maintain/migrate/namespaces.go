@@ -196,7 +196,7 @@ func markCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to re
 
 // hasKeys reports whether a namespace, or one inside it, holds a record.
 func hasKeys(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, error) {
-	for keys, err := range store.ScanAll(ctx, v.Engine, store.Scan{Pattern: keysUnder(ns.String()).Pattern, Count: records.ScanBatch}) {
+	for keys, err := range v.Engine.ScanAll(ctx, store.Scan{Pattern: keysUnder(ns.String()).Pattern, Count: records.ScanBatch}) {
 		if err != nil || len(keys) > 0 {
 			return err == nil, err
 		}

@@ -310,7 +310,7 @@ func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) er
 	if err != nil || index.Kind() != recordkey.KindIndex || index.Field() != name || index.Type() != s.currentType().Name {
 		return nil
 	}
-	for members, err := range store.ScanAll(ctx, s.Engine, store.Scan{Index: index, Count: memberBatch}) {
+	for members, err := range s.Engine.ScanAll(ctx, store.Scan{Index: index, Count: memberBatch}) {
 		if store.IsEntryError(err) {
 			return nil // another Redis type, which check reports
 		}

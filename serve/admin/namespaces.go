@@ -138,7 +138,7 @@ func (r removal) setupLinks(ctx context.Context) (n int64, err error) {
 		return 0, err
 	}
 	engine, begin, seen := view.Of(r.db).Engine, strings.TrimSuffix(key.String(), "}"), map[string]bool{}
-	for found, err := range store.ScanAll(ctx, engine, store.Scan{Pattern: recordkey.Glob(begin) + "*", Count: scanBatch}) {
+	for found, err := range engine.ScanAll(ctx, store.Scan{Pattern: recordkey.Glob(begin) + "*", Count: scanBatch}) {
 		if err != nil {
 			return n, err
 		}
@@ -250,7 +250,7 @@ func (r removal) groups(ctx context.Context) (n int64, err error) {
 // records.
 func (r removal) groupRecords(ctx context.Context, entries bool) (n int64, err error) {
 	seen := map[string]bool{} // a scan may return a key twice
-	for found, err := range store.ScanAll(ctx, view.Of(r.db).Engine, store.Scan{Pattern: recordkey.Glob(groupSpaces.String()) + "*", Count: scanBatch}) {
+	for found, err := range view.Of(r.db).Engine.ScanAll(ctx, store.Scan{Pattern: recordkey.Glob(groupSpaces.String()) + "*", Count: scanBatch}) {
 		if err != nil {
 			return n, err
 		}

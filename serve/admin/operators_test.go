@@ -128,7 +128,7 @@ func dumpRecords(t *testing.T, db *userdb.DB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	engine := view.Of(db).Engine
-	for keys, err := range store.ScanAll(t.Context(), engine, store.Scan{Pattern: "*", Count: 1000}) {
+	for keys, err := range engine.ScanAll(t.Context(), store.Scan{Pattern: "*", Count: 1000}) {
 		must(t, err)
 		for _, key := range keys {
 			found, err := engine.ReadRaw(t.Context(), []store.RawRead{{Key: key, As: store.RawAll}})

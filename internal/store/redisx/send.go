@@ -148,10 +148,17 @@ func Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	return CheckAnswered(cmds, err)
 }
 
+// Unanswered reports whether err, with which a pipeline ended, concerns all its commands. The
+// commands do not have the error if the server refused the connection, for example because it has
+// too many clients: then each looks like one that was answered with nothing.
+func Unanswered(cmds []redis.Cmder, err error) bool {
+	return err != nil && (!IsServerReply(err) || !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }))
+}
+
 // CheckAnswered returns an error if a command was not answered, or was refused by a server that
 // cannot serve it. Each command keeps its own reply or error.
 func CheckAnswered(cmds []redis.Cmder, err error) error {
-	if err != nil && !IsServerReply(err) {
+	if Unanswered(cmds, err) {
 		return Fail(err)
 	}
 	for _, cmd := range cmds {

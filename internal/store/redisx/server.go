@@ -120,7 +120,7 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 	for {
 		pipe := server.Pipeline()
 		info, step := pipe.Info(ctx, "server"), queueScan(ctx, pipe, p.At, s)
-		if _, err := pipe.Exec(ctx); err != nil && !IsServerReply(err) {
+		if cmds, err := pipe.Exec(ctx); Unanswered(cmds, err) {
 			return nil, Cursor{}, err
 		}
 		keys, next, err := step.Result()

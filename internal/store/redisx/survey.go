@@ -31,9 +31,9 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 	info, clock, self := pipe.Info(ctx), pipe.Time(ctx), pipe.Do(ctx, "client", "info")
 	fsync, save, replicas := pipe.ConfigGet(ctx, "appendfsync"), pipe.ConfigGet(ctx, "save"), pipe.ConfigGet(ctx, "min-replicas-to-write")
 	before := time.Now()
-	_, err := pipe.Exec(ctx)
+	cmds, err := pipe.Exec(ctx)
 	after := time.Now()
-	if err != nil && !IsServerReply(err) {
+	if Unanswered(cmds, err) {
 		return store.Server{}, Fail(err)
 	}
 	if err := refuseSentinel(info.Val()); err != nil {

@@ -19,7 +19,7 @@ import (
 var unchanging = []string{
 	"AcceptPasskey", "Admit", "AppendFeed", "BeginEnrolment", "Bulk", "Cardinalities", "ClearSessions", "CountOrder", "EndSession", "Feed", "FeedEnd", "FeedEntries",
 	"FindSession", "ForgetFactors", "HasMembers", "History", "Invite", "IssueTicket", "Limit", "ListSessions", "LoginWait", "Order",
-	"Peek", "PeekIssued", "Ping", "Read", "ReadFactors", "ReadRaw", "ReplaceFactor", "Reset", "Scan", "Secret", "Settle", "Spend", "SpendTicket",
+	"Peek", "PeekIssued", "Ping", "Read", "ReadFactors", "ReadRaw", "ReplaceFactor", "Reset", "Scan", "ScanAll", "Secret", "Settle", "Spend", "SpendTicket",
 	"StoreFactors",
 	"Tertiary", "ThrottleState", "Time", "TryTicket", "Undo", "VerifySession",
 }

@@ -131,7 +131,11 @@ func (e *Engine) createAll(ctx context.Context, all []*creation) {
 			cmds[i] = redisx.NewNoRetryCmd(ctx, e.createsCall(g, script[0], script[1]))
 			_ = pipe.Process(ctx, cmds[i])
 		}
-		_, _ = pipe.Exec(ctx)
+		if sent, err := pipe.Exec(ctx); redisx.Unanswered(sent, err) {
+			for i := range cmds {
+				cmds[i].SetErr(err)
+			}
+		}
 		var missing []*group
 		for i, g := range gs {
 			g.record(cmds[i].Cmd, e.mayHaveRun)

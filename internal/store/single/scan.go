@@ -2,6 +2,7 @@ package single
 
 import (
 	"context"
+	"iter"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
@@ -22,6 +23,11 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 	}
 	keys, at, err := redisx.Scan(ctx, e.client, at, s)
 	return keys, at.String(), redisx.Fail(err)
+}
+
+// ScanAll implements [store.Engine].
+func (e *Engine) ScanAll(ctx context.Context, s store.Scan) iter.Seq2[[]string, error] {
+	return store.ScanSteps(ctx, e, s)
 }
 
 // scanEmbedded takes one step of a scan of the embedded store, whose keys are sorted.

@@ -123,7 +123,7 @@ func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context
 	}
 	group, calls := errgroup.WithContext(ctx)
 	group.SetLimit(w.AtOnce)
-	for keys, failed := range store.ScanAll(calls, v.Engine, store.Scan{Pattern: w.Pattern, Count: ScanBatch}) {
+	for keys, failed := range v.Engine.ScanAll(calls, store.Scan{Pattern: w.Pattern, Count: ScanBatch}) {
 		if err = failed; err != nil {
 			break
 		}
