@@ -540,8 +540,8 @@ func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[strin
 	}
 }
 
-// parseTyped returns the value that was typed for a facet, or the text if the codec cannot parse it.
-// Saving the entry then refuses the text, together with everything else that is wrong.
+// parseTyped returns the value that was typed for a facet, or the text if the codec cannot parse
+// it. Saving the entry then refuses the text, together with everything else that is wrong.
 func parseTyped(t schema.Type, one editor, typed string) schema.Value {
 	if !strings.Contains(one.Stored, "\r") {
 		typed = lineEnds.Replace(typed)

@@ -166,7 +166,8 @@ func TestEditMistyped(t *testing.T) {
 	for field, typed := range map[string]string{"prefs": `{"a":1`, "age": "old", "news": "yes"} {
 		for _, path := range []string{at, "/console/new"} {
 			body := d.do(http.StatusUnprocessableEntity, path, "rev", rev, "type", "user", field, typed)
-			if field != "news" && !strings.Contains(html.UnescapeString(body), typed) { // news has a list of two values
+			// The input of news is a list of two values, which cannot show another.
+			if field != "news" && !strings.Contains(html.UnescapeString(body), typed) {
 				t.Errorf("%s, %s: the page lost what was typed", path, field)
 			}
 		}
