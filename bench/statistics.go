@@ -28,10 +28,10 @@ const twoRuns = math.Sqrt2
 // student holds the factors of Student's t for 99 %, by the number of samples.
 var student = [...]float64{2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604, 6: 4.032, 7: 3.707, 8: 3.499, 9: 3.355, 10: 3.250}
 
-// estimateSittings returns the trimmed mean of ratios that were measured independently: without the
-// lowest and the highest fifth, because something else on the machine may have disturbed a sitting.
-// The bounds come from the winsorized variance, but are at least sittingsError from the mean. Of
-// fewer than eight ratios none is left out, and a single one is returned unchanged.
+// estimateSittings returns the mean of the ratios of several sittings, each of which measured a row
+// once. It leaves out the lowest and the highest fifth, which something else on the machine may
+// have disturbed. The bounds come from the winsorized variance, but are at least sittingsError from
+// the mean. Of fewer than eight ratios none is left out, and a single one is returned unchanged.
 func estimateSittings(xs []estimate) estimate {
 	if len(xs) == 1 {
 		return xs[0]

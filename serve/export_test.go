@@ -38,9 +38,9 @@ func SendSlowly(events int, within time.Duration) (sent int, err error) {
 	return w.Body.Len() / maxFrames, err
 }
 
-// ReadRevoked reads from the body of a request whose key is known to be revoked, while the store
-// does not say whether it is still valid.
-func ReadRevoked(reason error) error {
+// ReadBodyAfterRevocation reads from the body of a request whose key is known to be revoked, while
+// the store does not say whether it is still valid.
+func ReadBodyAfterRevocation(reason error) error {
 	valid, revoke := context.WithCancelCause(context.Background())
 	revoke(reason)
 	s := &stream{

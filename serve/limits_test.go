@@ -105,8 +105,8 @@ func TestDuplicateMembers(t *testing.T) {
 	})
 }
 
-// TestFacetLimits checks that a facet that is too long or nested too deeply for JSON is refused
-// rather than stored as empty text, and that the number of facets in a request is limited.
+// TestFacetLimits checks that a facet that is over 64 KiB, or JSON that is nested too deeply, is
+// refused rather than stored as empty text, and that the number of facets in a request is limited.
 func TestFacetLimits(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc := testSchema()
@@ -181,10 +181,10 @@ func TestLongTags(t *testing.T) {
 }
 
 // TestRevokedKeyReadsNothing checks that nothing more of a body is read once the key is known to be
-// revoked, even if the store then does not respond.
+// revoked, even if the store then does not respond. ReadBodyAfterRevocation makes both happen.
 func TestRevokedKeyReadsNothing(t *testing.T) {
 	revoked := errors.New("revoked")
-	if err := serve.ReadRevoked(revoked); !errors.Is(err, revoked) {
+	if err := serve.ReadBodyAfterRevocation(revoked); !errors.Is(err, revoked) {
 		t.Errorf("got %v, want %v", err, revoked)
 	}
 }

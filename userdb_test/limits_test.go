@@ -27,26 +27,27 @@ func TestLimits(t *testing.T) {
 	cases := []struct {
 		name  string
 		entry userdb.NewEntry
-		field string // the field that the error names; "none" if there is no error
+		// field is the one that the error names, "" if it names none, and "no error" without one.
+		field string
 	}{
-		{"a facet of 64 KiB", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet))}, "none"},
+		{"a facet of 64 KiB", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet))}, "no error"},
 		{"a facet of 64 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet+1))}, "plain"},
-		{"a field's name of 1 KiB", userdb.NewEntry{Facets: schema.Texts(xs(maxCrumb), "v")}, "none"},
+		{"a field's name of 1 KiB", userdb.NewEntry{Facets: schema.Texts(xs(maxCrumb), "v")}, "no error"},
 		{"a field's name of 1 KiB and a byte", userdb.NewEntry{Facets: schema.Texts(xs(maxCrumb+1), "v")}, xs(maxCrumb + 1)},
-		{"a name of 1 KiB", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb))}, "none"},
+		{"a name of 1 KiB", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb))}, "no error"},
 		{"a name of 1 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb+1))}, "name"},
-		{"a name of 1 KiB that needs escapes", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("{", maxCrumb))}, "none"},
+		{"a name of 1 KiB that needs escapes", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("{", maxCrumb))}, "no error"},
 		{"a name whose canonical form is longer", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("\ufdfa", 300))}, "name"},
 		{"a name whose canonical form is empty", userdb.NewEntry{Facets: schema.Texts("name", " \t\u3000")}, "name"},
-		{"a job of 1 KiB", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb))}, "none"},
+		{"a job of 1 KiB", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb))}, "no error"},
 		{"a job of 1 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb+1))}, "job"},
 		{"an empty job", userdb.NewEntry{Facets: schema.Texts("job", "")}, "job"},
-		{"an empty plain facet", userdb.NewEntry{Facets: schema.Texts("plain", "")}, "none"},
-		{"a UID of 1 KiB", userdb.NewEntry{UID: xs(maxCrumb)}, "none"},
+		{"an empty plain facet", userdb.NewEntry{Facets: schema.Texts("plain", "")}, "no error"},
+		{"a UID of 1 KiB", userdb.NewEntry{UID: xs(maxCrumb)}, "no error"},
 		{"a UID of 1 KiB and a byte", userdb.NewEntry{UID: xs(maxCrumb + 1)}, "uid"},
-		{"an entry of 1 MiB", entryOfSize(maxEntry), "none"},
+		{"an entry of 1 MiB", entryOfSize(maxEntry), "no error"},
 		{"an entry of 1 MiB and a byte", entryOfSize(maxEntry + 1), ""},
-		{"a tag of 1 KiB", userdb.NewEntry{Tags: []string{xs(maxCrumb)}}, "none"},
+		{"a tag of 1 KiB", userdb.NewEntry{Tags: []string{xs(maxCrumb)}}, "no error"},
 		{"a tag of 1 KiB and a byte", userdb.NewEntry{Tags: []string{xs(maxCrumb + 1)}}, "tags"},
 		{"an empty tag", userdb.NewEntry{Tags: []string{"a", ""}}, "tags"},
 		{"too many tags", userdb.NewEntry{Tags: numbered("t", maxMember+1)}, "tags"},
@@ -58,7 +59,7 @@ func TestLimits(t *testing.T) {
 		users := s.wide()
 		for _, c := range cases {
 			e, err := users.Create(t.Context(), c.entry)
-			if c.field != "none" {
+			if c.field != "no error" {
 				wantField(t, c.name, err, userdb.ErrInvalid, c.field)
 				continue
 			}

@@ -274,7 +274,7 @@ func TestSetMembers(t *testing.T) {
 }
 
 // TestNewEntrySets checks that a set that the schema does not declare is refused before anything is
-// done for the password, and that a printed NewEntry shows its sets.
+// done for the password, and that a printed NewEntry names its sets, but not their members.
 func TestNewEntrySets(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: fanSchema(t)})
 	must(t, err)
@@ -283,8 +283,8 @@ func TestNewEntrySets(t *testing.T) {
 	if _, err := typeOf(t, db, "user").Create(t.Context(), n); !errors.Is(err, schema.ErrSchema) {
 		t.Errorf("got %v, want ErrSchema", err)
 	}
-	if got := fmt.Sprint(n); !strings.Contains(got, `"sets":{"friends":["bob"]}`) {
-		t.Errorf("printed as %s, want its sets", got)
+	if got := fmt.Sprint(n); !strings.Contains(got, `"sets":["friends"]`) || strings.Contains(got, "bob") {
+		t.Errorf("printed as %s, want the names of its sets", got)
 	}
 }
 

@@ -19,8 +19,9 @@
 // # Orthogonality
 //
 // Two fields are orthogonal if no value satisfies the rules of both. An identifier then reveals
-// which of the fields it belongs to. For each pair of typed secondary fields, [Check] either proves
-// that they are orthogonal or returns a shortest value that both accept:
+// which of the fields it belongs to. For each pair of secondary fields whose values people type,
+// [Check] proves that they are orthogonal, returns a value that both accept, or reports that it
+// could not decide:
 //
 //	email kind email            orthogonal
 //	name  kind nickname
@@ -31,6 +32,7 @@
 // The proof works on regular expressions (internal/overlap). A kind is code, but every value that
 // it accepts also matches the expressions that describe it. If no value matches the expressions of
 // both kinds, no value is of both kinds. A value that matches the expressions counts as an overlap
-// only if the code also accepts it. The work is limited: the result may be "not decided", but it is
-// never wrong. Lookups do not depend on the proof: [Rules.Candidates] uses the kinds of the fields.
+// only if the code also accepts it. The work is limited, so that some pairs are not decided, but no
+// result is wrong. Lookups do not depend on the proof: [Rules.Candidates] uses the kinds of the
+// fields.
 package validate

@@ -71,12 +71,13 @@ func (e *expectation) page(c call) {
 	}
 }
 
-// newAccount expects the body to have an id, and the address and name of the new account fresh.
-func (e *expectation) newAccount(id string, fresh int) {
+// newAccount expects the body to have an id, and the address and name of the new account with a
+// number.
+func (e *expectation) newAccount(id string, number int) {
 	e.texts = append(append(append(e.texts, '"'), id...), `":"`...)
 	e.body(1)
-	e.field("email", appendNewAddress, fresh)
-	e.field("name", appendNewName, fresh)
+	e.field("email", appendNewAddress, number)
+	e.field("name", appendNewName, number)
 }
 
 // check returns nil if the answer is as expected. The error quotes only the bodies of refusals,

@@ -67,7 +67,7 @@ var rightAnswers = map[string]map[string]answer{
 }
 
 // wrongAnswers lists changes that make a right answer wrong. singleAccount marks those that the
-// check of a page does not notice, because it counts texts over the whole page.
+// check of a page does not notice, because it does not compare IDs.
 var wrongAnswers = []struct {
 	name          string
 	singleAccount bool

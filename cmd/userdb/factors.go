@@ -82,9 +82,9 @@ func removeFactorCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove HINT [ID]",
 		Short: "Remove a second factor of an entry, or all of them",
-		Long: `Remove a second factor of an entry, or all of them, and end its sessions. From
-then on its password alone logs in, or a link by mail. So first make sure who is
-asking: somebody who has learnt the password would ask for just this.`,
+		Long: `Remove a second factor of an entry, or all of them, and end its sessions. Once
+none is left, its password alone logs in, or a link by mail. So first make sure
+who is asking: somebody who has learnt the password would ask for just this.`,
 		Example: `  userdb factor remove email=alice@example.com --yes`,
 		RunE: s.runOn(func(ctx context.Context, p subject, ids []string) error {
 			e, err := p.typ.Find(ctx, p.hint)
@@ -111,8 +111,8 @@ func removeLostFactorsCommand(s *session) *cobra.Command {
 		Use:   "remove-lost",
 		Short: "Remove the second factors whose key is lost",
 		Long: `Remove the second factors of one namespace that no key of the file (--key-file) decrypts, and end the
-sessions of their owners. Without --namespace and --type, the factors of operators are included. With
---schema, only those of the types of that schema are. From then on a password alone logs in, or a
+sessions of their owners. It concerns the types of the schema (of --schema, if given) and, without
+--namespace and --type, also operators. From then on a password alone logs in, or a
 link by mail, until the owner adds a factor again; operators who need a second factor get in only
 with a link of 'userdb operator enrol'. First look for a copy of the key: a key that is found later
 brings nothing back. Without --yes, only count the factors. It may be interrupted and started again.`,

@@ -29,7 +29,7 @@ func enrolAlice(t *testing.T) []string {
 	return addApp(t, users, "Alice")
 }
 
-// addApp gives the entry that name identifies an authenticator app and returns the recovery codes.
+// addApp adds an authenticator app to the entry with a name, and returns the recovery codes.
 func addApp(t *testing.T, typ *userdb.Type, name string) []string {
 	t.Helper()
 	e, err := typ.Find(t.Context(), hints.Any(name))
@@ -90,8 +90,9 @@ func TestLoginWithCode(t *testing.T) {
 	})
 }
 
-// TestOperatorFactors checks the links for operators' second factors, their removal and its events,
-// and that their secrets change keys together with those of entries.
+// TestOperatorFactors checks the links with which operators add second factors, the removal of these
+// factors, the events of both, and that 'factor rotate-keys' also encrypts the secrets of operators
+// with the new key.
 func TestOperatorFactors(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)

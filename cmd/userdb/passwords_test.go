@@ -326,7 +326,7 @@ func TestExamplesGuardWords(t *testing.T) {
 // with a byte order mark, in UTF-16 or in Latin-1.
 func TestPasswordFile(t *testing.T) {
 	useFile(t)
-	const refused = "userdb: the password begins with a byte order mark, or is not UTF-8: nobody could type it"
+	const refused = "userdb: the password contains a byte order mark or a NUL, or is not UTF-8: nobody could type it"
 	for name, text := range map[string]string{
 		"a byte order mark": "\ufeff" + good + "\n", "UTF-16": "c\x00o\x00r\x00r\x00e\x00c\x00t\x00 \x00h\x00", "Latin-1": "J\xfcrgens Sommerhaus\n",
 	} {

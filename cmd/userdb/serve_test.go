@@ -11,7 +11,7 @@ import (
 )
 
 // TestPasskeyConfigs checks that accounts and operators have the origins from their own flags, and
-// that sharesOrigin reports whether accounts have the console's origin.
+// that sharesOrigin reports whether accounts have the console's origin, except on localhost.
 func TestPasskeyConfigs(t *testing.T) {
 	const shop, other, console = "https://shop.example.com", "https://example.com", "https://console.example.com"
 	v := serveFlags{console: true, passkeyRP: "example.com", passkeyOrigins: []string{shop, other}}

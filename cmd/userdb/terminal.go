@@ -26,7 +26,7 @@ func findTerminal() terminal {
 		return nil
 	}
 	return func(ctx context.Context, prompt string) (string, error) {
-		defer blockKeys()()
+		defer ignoreStopSignals()()
 		to := os.Stderr
 		if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
 			// /dev/tty shows the prompt even if both outputs go elsewhere.
@@ -171,7 +171,7 @@ func (s *session) ask(ctx context.Context, check, do func(context.Context) error
 			case secret.prompt == newPassword && *secret.to == "":
 				return usagef("the password is empty")
 			case secret.prompt == newPassword && !typeable(*secret.to):
-				return usagef("the password begins with a byte order mark, or is not UTF-8: nobody could type it; save its file as UTF-8 without a mark")
+				return usagef("the password contains a byte order mark or a NUL, or is not UTF-8: nobody could type it; save its file as UTF-8 without a mark")
 			}
 		}
 		return do(ctx)

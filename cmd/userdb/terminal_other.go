@@ -4,6 +4,6 @@ package main
 
 import "os"
 
-func blockKeys() func() { return func() {} }
+func ignoreStopSignals() func() { return func() {} }
 
 func discards(*os.File) bool { return false }

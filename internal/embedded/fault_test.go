@@ -101,7 +101,7 @@ func TestFullTmpfs(t *testing.T) {
 		t.Errorf("Salvage: got %v, want ErrFull", err)
 	}
 	if _, err := os.Lstat(to); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what was written of the copy: got %v, want os.ErrNotExist", err)
+		t.Errorf("the copy that failed: got %v, want no such file", err)
 	}
 }
 

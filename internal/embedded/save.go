@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A bulk is a series of changes that one write puts into the file.
+// A bulk is a series of changes whose commands do not wait for the file. Its end writes those that
+// no other write has saved.
 type bulk struct {
 	span  span
 	ended atomic.Bool
@@ -128,7 +129,7 @@ func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func()
 func (s *Store) commit(b *batch) error {
 	err := s.commitTo(b)
 	if isFull(err) && s.compaction.abort(s) {
-		err = s.commitTo(b) // in the space that the new file took
+		err = s.commitTo(b) // in the space of the file that the compaction was writing
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, MarkFull(err))

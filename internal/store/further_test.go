@@ -52,7 +52,7 @@ func TestFurtherWithoutValue(t *testing.T) {
 
 // TestSetPlaces checks the places of values that are in a new order, or some of which are new.
 func TestSetPlaces(t *testing.T) {
-	for _, tt := range []struct{ places, want []int }{ // a place of 0 is that of a new value
+	for _, tt := range []struct{ places, want []int }{ // in places, 0 stands for a new value
 		{nil, nil},
 		{[]int{0, 0}, []int{1, 2}},
 		{[]int{1, 2, 0}, []int{1, 2, 3}},

@@ -51,7 +51,7 @@ func formOf(t reflect.Type, c schema.Codec) form {
 }
 
 var (
-	errNull  = errors.New("points to null, which is indistinguishable from nil")
+	errNull  = errors.New("points to a value that is stored as null, and would be read as nil")
 	errNaN   = errors.New("NaN is not a number")
 	errYear  = errors.New("a time outside the years 0 to 9999")
 	errRange = errors.New("a time outside the range of JavaScript dates")
@@ -192,22 +192,23 @@ func timeOf(v reflect.Value) time.Time { return *v.Addr().Interface().(*time.Tim
 
 func setTime(v reflect.Value, t time.Time) { *v.Addr().Interface().(*time.Time) = t }
 
-// The first and last second of JavaScript dates, counted from 1970.
+// Dates are at or after firstSecond and before endSecond, in seconds from 1970. JavaScript also has
+// the instant endSecond, but nothing within that second.
 const (
 	firstSecond = -8_640_000_000_000
-	lastSecond  = 8_640_000_000_000
+	endSecond   = 8_640_000_000_000
 )
 
 func writeDate(v reflect.Value) (string, bool, error) {
 	t := timeOf(v)
-	if s := t.Unix(); s < firstSecond || s >= lastSecond {
+	if s := t.Unix(); s < firstSecond || s >= endSecond {
 		return "", false, errRange
 	}
 	return schema.Date(t).Wire(), t.IsZero(), nil
 }
 
-// dateForm is the layout of nearly all dates. Package time parses it fastest with an RFC 3339
-// layout.
+// dateForm is the form of nearly all dates. readDate recognizes it by its length, and reads it with
+// time.RFC3339Nano, for which package time has a fast path.
 const dateForm = "2006-01-02T15:04:05.000Z"
 
 func readDate(v reflect.Value, wire string) (err error) {

@@ -491,7 +491,7 @@ func TestWriteErrors(t *testing.T) {
 		{func(v *everything, _ **failing) { v.Any = math.NaN() }, "any: Go field struct.everything.inner.Any (interface {}): json: unsupported value: NaN"},
 		{func(v *everything, _ **failing) { v.Any = make(chan int) }, "any: Go field struct.everything.inner.Any (interface {}): json: unsupported type: chan int"},
 		{func(v *everything, _ **failing) { v.List = []string{"a\xff"} }, "list: Go field struct.everything.inner.List ([]string): contains text that is not UTF-8"},
-		{func(v *everything, _ **failing) { v.ListP = new([]int) }, "listp: Go field struct.everything.inner.ListP (*[]int): points to null, which is indistinguishable from nil"},
+		{func(v *everything, _ **failing) { v.ListP = new([]int) }, "listp: Go field struct.everything.inner.ListP (*[]int): points to a value that is stored as null, and would be read as nil"},
 		{func(v *everything, _ **failing) { v.Raw = json.RawMessage(`{"a":1,"a":2}`) }, "raw: Go field struct.everything.inner.Raw (json.RawMessage): schema: json value \"{\\\"a\\\":1,\\\"a\\\":2}\": a member appears twice"},
 		{func(_ *everything, f **failing) { *f = &failing{} }, "fails: Go field struct.Fails (*typed_test.failing): no text"},
 	} {

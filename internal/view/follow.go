@@ -103,8 +103,8 @@ func (v *View) followType(ctx context.Context, extension Extension, t *change.Ty
 }
 
 // typeWhileChanging returns a type to use while a schema change stops all other writers. Queries of
-// that type use no index that is being built or removed. Single entries are found once the change
-// has converted them.
+// that type use no index that is being built or removed. A lookup finds an entry only after the
+// schema change has converted it.
 func typeWhileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
 	next, err := change.ParseType(t.Name, stored.Next)
 	if err != nil {
@@ -207,8 +207,8 @@ func mismatchError(t *change.Type, difference string, relation schema.Relation) 
 	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, remedy)
 }
 
-// IsSchemaChanged reports whether a change was refused because the schema in force is not that of
-// its type.
+// IsSchemaChanged reports whether a write was refused because it was built under another schema
+// than the stored one.
 func IsSchemaChanged(err error) bool {
 	mismatch, ok := errors.AsType[*store.MismatchError](err)
 	return ok && mismatch.Stored != ""

@@ -4,14 +4,14 @@ import "context"
 
 type placeKey struct{}
 
-// WithPlace returns a context for calls that hold one of the places for requests that are served at
-// the same time. A call that needs a hash worker calls leave, perhaps more than once, to give the
-// place back.
+// WithPlace returns a context for a call that counts against the number of requests that are served
+// at the same time. Before the call waits for a hash worker, it calls leave, so that it no longer
+// counts. If leave is called again, it must have no effect.
 func WithPlace(ctx context.Context, leave func()) context.Context {
 	return context.WithValue(ctx, placeKey{}, leave)
 }
 
-// LeavePlace gives back the place of a call, if its context has one.
+// LeavePlace calls the function that was passed to WithPlace, if there is one.
 func LeavePlace(ctx context.Context) {
 	if leave, has := ctx.Value(placeKey{}).(func()); has {
 		leave()

@@ -29,13 +29,13 @@ func (e *entry) checkPasswordHash(r *report) {
 	case marked && hash == "" && apart, marked && hash == factor.HashMarker && !apart:
 		e.add(r, factorHash, e.key, "the entry has a second factor, but its password hash is incomplete")
 	case !marked && (hash == factor.HashMarker || apart):
-		e.add(r, factorHash, e.key, "the entry has a password hash for a second factor, but no second factor")
+		e.add(r, factorHash, e.key, "the password hash is stored as that of an entry with a second factor, but the entry has none")
 	}
 }
 
 // checkPasskeys compares the passkeys that an entry lists with the digests by which they are found.
-// An untyped field holds digests if one of its values is the digest of a listed passkey, or if it
-// has the default name and the schema allows second factors.
+// A field whose values nobody types holds digests if one of its values is the digest of a listed
+// passkey, or if it has the default name and the schema allows second factors.
 func (e *entry) checkPasskeys(r *report) {
 	listed := factor.Mark(e.fields[factor.FieldMark]).Passkeys()
 	found := map[string]bool{}

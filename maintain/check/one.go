@@ -59,8 +59,8 @@ func (c *checker) checkOne(ctx context.Context) error {
 }
 
 // publishHistory adds to the feed the events of the entries' histories that are missing there. It
-// does so only in the first round of a repair, and only if a change takes several steps: otherwise
-// no event can be missing.
+// does so only in the first round of a repair, and only on a store where one write takes several
+// steps, which is a cluster: elsewhere no event can be missing.
 func (c *checker) publishHistory(ctx context.Context, prks []recordkey.Key) error {
 	if c.fix == nil || c.fix.round != roundRecords || !c.inSteps {
 		return nil
@@ -151,13 +151,13 @@ func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (re
 func (c *checker) checkRelated(ctx context.Context, keys []string, prks []recordkey.Key, known []item) error {
 	s := c.classify(keys)
 	named := append(slices.Clone(s.srks), s.unparsable...)
-	srvs, err := store.Texts(ctx, c.Engine, rawKeys(named))
+	values, err := store.Texts(ctx, c.Engine, rawKeys(named))
 	if err != nil {
 		return err
 	}
 	var related classified
 	related.tertiary = filter(s.tertiary, func(it item) bool { return slices.Contains(prks, it.key.PRK()) })
-	for i, stored := range srvs {
+	for i, stored := range values {
 		owner, err := recordkey.Parse(store.Owner(stored.Wire))
 		switch {
 		case err != nil || !slices.Contains(prks, owner.In(c.NS)):

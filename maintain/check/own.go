@@ -15,9 +15,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// checkAndRepairOwn reports damage to the store's own records that stops operations or logins,
-// repairs it if asked to, and returns whether the stored schemas can be read afterwards.
-func (c *checker) checkAndRepairOwn(ctx context.Context) (readable bool, err error) {
+// checkAndRepairOwn reports damage to the store's own records that stops operations or logins, and
+// repairs it if asked to. It returns whether the check can go on: no damage is left, except to the
+// secret.
+func (c *checker) checkAndRepairOwn(ctx context.Context) (goOn bool, err error) {
 	found, err := checkFunc(c.checkOwn).run(ctx, nil)
 	left := found
 	if c.o.Repair && len(found) > 0 {
@@ -31,13 +32,13 @@ func (c *checker) checkAndRepairOwn(ctx context.Context) (readable bool, err err
 	if err != nil {
 		return false, err
 	}
-	readable = true
+	goOn = true
 	for i, f := range found {
 		still := slices.ContainsFunc(left, func(l finding) bool { return l.digest() == f.digest() })
 		found[i].Repaired = !still
-		readable = readable && (!still || f.code == ownSecret)
+		goOn = goOn && (!still || f.code == ownSecret)
 	}
-	return readable, c.send(ctx, update{found: found})
+	return goOn, c.send(ctx, update{found: found})
 }
 
 func (c *checker) repairOwn(ctx context.Context, f finding) error {
@@ -126,8 +127,8 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 			}
 			guard := store.Guard{Key: key, Types: c.ownKey("types")}
 			err = c.applyStep(ctx, store.ReplaceSchema{Guard: guard, Seen: h.Fields[store.FieldFingerprint], Fields: state})
-			// If the schema has a wrong Redis type, ~/types names its type all the same, and the
-			// schema is repaired next.
+			// If the record is not a hash, the step has still added the name to ~/types, and the
+			// record is repaired next.
 			if err != nil && !store.IsWrongType(err) {
 				return err
 			}
@@ -246,9 +247,9 @@ func isHistory(key recordkey.Key) bool {
 	return err == nil && key == historyKey
 }
 
-// checkHistories checks that each history belongs to a live entry. It accepts one whose last event
-// is a delete, which may still wait in the tombstone: such a history expires within a day, and
-// until then the feed of a cluster may need it.
+// checkHistories checks that each history belongs to a live entry. It accepts that of an entry that
+// was deleted, as its last line or the note of the tombstone says: such a history expires within a
+// day, and until then the feed of a cluster may need it.
 func (c *checker) checkHistories(ctx context.Context, r *report, items []item) {
 	var reads []store.RawRead
 	for _, it := range items {

@@ -66,7 +66,8 @@ func (c *checker) repairAll(ctx context.Context) error {
 }
 
 // repair fixes what the current round can fix of the findings in d: first single records, then
-// entries, each in one change. It returns the findings that remain.
+// entries, each in one change. It then checks the repaired records again, and returns what is still
+// wrong with them.
 func (c *checker) repair(ctx context.Context, d candidate) (left findings, err error) {
 	due := filter(d.found, func(f finding) bool { return c.fix.repairsNow(f.code) })
 	slices.SortStableFunc(due, func(a, b finding) int {
@@ -180,7 +181,7 @@ func (r *repair) noteFindings(found findings) {
 	}
 }
 
-// resolveContests finds those of the noted values that two entries have, reports them, and gives
+// resolveContests finds those of the suspect values that two entries have, reports them, and gives
 // each value that Keep decides to its entry.
 func (c *checker) resolveContests(ctx context.Context) error {
 	slices.Sort(c.fix.suspectValues)
@@ -210,8 +211,8 @@ func (c *checker) resolveContests(ctx context.Context) error {
 	return nil
 }
 
-// settledFields returns a function that returns the fields of an entry without those whose values
-// are becoming typed: entries may still share these values.
+// settledFields returns a function that returns the fields of an entry without those that a schema
+// change makes part of a search in any field: until it is done, two entries may share such a value.
 func settledFields(t *change.Type) func(store.Record) map[string]string {
 	return func(r store.Record) map[string]string {
 		if t.Building == nil {
@@ -230,7 +231,8 @@ func settledFields(t *change.Type) func(store.Record) map[string]string {
 }
 
 // dropFormerHolders removes from a contest the entries that gave up the value while all entries
-// were read. Each entry that remains had the same rev in two reads.
+// were read. It reads all holders twice: those whose rev is the same in both reads had the value at
+// one moment, between them.
 func (c *checker) dropFormerHolders(ctx context.Context, k *records.Contest) error {
 	keys := records.Map(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
 	var r report

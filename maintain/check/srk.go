@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An owner is an entry that another record names. The zero owner names none.
+// An owner is an entry that another record names. The zero owner stands for no entry.
 type owner struct {
 	t     *change.Type
 	key   recordkey.Key // zero if there is nothing to read
@@ -120,8 +120,8 @@ func (c *checker) checkSRKs(ctx context.Context, r *report, items []item) {
 	}
 }
 
-// endingSRKs returns the positions, in items, of the SRKs whose values are held, or were held until
-// a moment ago. Their owners no longer have the values.
+// endingSRKs returns the positions, in items, of the SRKs that only hold a value, which their owner
+// gave up: the owner lists the hold, or the hold has just ended and the SRK is about to expire.
 func (c *checker) endingSRKs(ctx context.Context, r *report, items []item, owners []owner) map[int]bool {
 	ending := map[int]bool{}
 	var unmatched []int
@@ -234,8 +234,8 @@ func (c *checker) checkUnparsable(ctx context.Context, r *report, items []item) 
 }
 
 // removeOriginalStep returns the step that removes an SRK whose key was written by the original. It
-// returns nil unless the SRK is superseded: the value has its SRK under our key, or no entry has
-// the value.
+// returns nil unless the SRK is superseded: the value has its SRK under our key, or the entry that
+// the SRK names does not have the value.
 func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string) store.RepairStep {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {

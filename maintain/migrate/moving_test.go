@@ -60,7 +60,7 @@ func readOriginals(t *testing.T) []original {
 	return all
 }
 
-// errorCodes returns the number of errors that a check reports for each code.
+// errorCodes returns the number of errors that a check leaves, for each code.
 func (s *site) errorCodes(t *testing.T, o check.Options) map[string]int {
 	t.Helper()
 	codes := map[string]int{}

@@ -342,7 +342,7 @@ func hasUnclosedQuote(text []byte, bad *csv.ParseError) bool {
 	return bad.Err == csv.ErrQuote && (at >= len(line) || line[at] != '"')
 }
 
-func (s *csvRows) mayBeClear(*line) bool { return slices.Contains(s.names, columnClear) }
+func (s *csvRows) mayHaveClearPassword(*line) bool { return slices.Contains(s.names, columnClear) }
 
 func (s *csvRows) parse(l *line, r *reading) error {
 	if !utf8.ValidString(l.raw) {

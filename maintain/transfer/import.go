@@ -458,8 +458,8 @@ type source interface {
 	// next reads the next line and reports whether there is one. An error, which is a *ReadError,
 	// ends the input.
 	next(l *line) (more bool, err error)
-	// mayBeClear reports whether a line may hold a clear password.
-	mayBeClear(l *line) bool
+	// mayHaveClearPassword reports whether a line may hold a clear password.
+	mayHaveClearPassword(l *line) bool
 	// parse reads the content of a line into r.
 	parse(l *line, r *reading) error
 	// reject writes a refused line in the form of the input, so that it can be corrected and

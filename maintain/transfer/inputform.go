@@ -252,7 +252,7 @@ type jsonList struct {
 	lines *jsonLines
 }
 
-func (s jsonList) mayBeClear(l *line) bool { return s.lines.mayBeClear(l) }
+func (s jsonList) mayHaveClearPassword(l *line) bool { return s.lines.mayHaveClearPassword(l) }
 
 func (s jsonList) parse(l *line, r *reading) error { return s.lines.parse(l, r) }
 

@@ -27,7 +27,7 @@ type jsonLines struct {
 	r       *bufio.Reader
 	columns columns
 	no      int64
-	size    int64 // bytes read so far, including those before the lines
+	size    int64 // bytes read so far, including a byte order mark before the first line
 }
 
 // next reads a line. If the line is too long, next skips it and sets its error.
@@ -56,7 +56,9 @@ func (s *jsonLines) next(l *line) (more bool, err error) {
 	return true, nil
 }
 
-func (s *jsonLines) mayBeClear(l *line) bool { return strings.Contains(l.raw, `"`+columnClear+`"`) }
+func (s *jsonLines) mayHaveClearPassword(l *line) bool {
+	return strings.Contains(l.raw, `"`+columnClear+`"`)
+}
 
 // parse parses a line. A name must match exactly, and appear at most once.
 func (s *jsonLines) parse(l *line, r *reading) error {
@@ -113,7 +115,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 			j.value()
 		case columnText:
 			j.value()
-			j.fail(errors.New("the line could not be read: replace this object with the corrected line in its ~text"))
+			j.fail(errors.New("the line could not be read: correct the text in ~text, and put it in place of this whole object"))
 		default:
 			j.fail(unknownKey(name))
 		}

@@ -182,7 +182,7 @@ func (s *productUsers) readEnd() error {
 	return err
 }
 
-func (s *productUsers) mayBeClear(l *line) bool {
+func (s *productUsers) mayHaveClearPassword(l *line) bool {
 	return s.clear != "" && strings.Contains(l.raw, s.clear)
 }
 

@@ -67,7 +67,7 @@ func (im *importer) fillBatch(b *batch, limit int) (more bool, err error) {
 		}
 		im.addToSum(l)
 		b.isLong = b.isLong || l.size > maxBatchBytes
-		if size += l.size; limit > clearBatch && (im.clearPasswords || im.src.mayBeClear(l)) {
+		if size += l.size; limit > clearBatch && (im.clearPasswords || im.src.mayHaveClearPassword(l)) {
 			limit = clearBatch
 		}
 	}

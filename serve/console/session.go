@@ -33,7 +33,8 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		e, err = admin.SetUp(r.Context(), c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
 			c.recordAction(r, userdb.EventOperatorAdd, e.Text(admin.OperatorName), e.Text(admin.OperatorName))
-			if c.requiresFactor(r.Context()) { // the link came from the command line, as for enrol
+			// The link proves access to the command line, as one of enrol does.
+			if c.requiresFactor(r.Context()) {
 				c.continueSetup(w, r, e, leave)
 				return
 			}
@@ -90,7 +91,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	lacksFactor := false // the operator may not sign in for that reason alone
+	lacksFactor := false // and that is the only reason why the operator is refused
 	auth := c.auth
 	auth.Allowed = func(e userdb.Entry) bool {
 		lacksFactor = c.belongs(e) && !c.allowed(e)

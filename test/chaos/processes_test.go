@@ -33,7 +33,7 @@ type process struct {
 
 	mu   sync.Mutex
 	cuts int
-	late []string // violations about calls of its crowd
+	late []string // violations: calls of its crowd (late_test.go) that returned too late
 }
 
 // starter returns a channel of jobs that one operating system thread carries out. A process with

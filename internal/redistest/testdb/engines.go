@@ -53,8 +53,8 @@ func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 // because a cluster engine trusts a schema for some seconds after reading it.
 var skipped atomic.Int64
 
-// Skip advances by d the clocks of all cluster engines that FakeClockEngine returns.
-func Skip(d time.Duration) { skipped.Add(int64(d)) }
+// AdvanceClock advances by d the clocks of all cluster engines that FakeClockEngine returns.
+func AdvanceClock(d time.Duration) { skipped.Add(int64(d)) }
 
 // FakeClockEngine returns a cluster engine that moves the clock forward instead of sleeping for
 // more than a second, as it would while it waits for writers in other processes.
@@ -63,7 +63,7 @@ func FakeClockEngine(client redis.UniversalClient) *cluster.Engine {
 		Now: func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) },
 		Sleep: func(ctx context.Context, d time.Duration) error {
 			if d > time.Second {
-				Skip(d)
+				AdvanceClock(d)
 			}
 			time.Sleep(min(d, 5*time.Millisecond))
 			return ctx.Err()

@@ -37,7 +37,7 @@ func TestFullFeedQueue(t *testing.T) {
 		prks[part] = append(prks[part], prk)
 	}
 	for _, prk := range slices.Concat(prks[0][:maxQueued], prks[0][:maxQueued], prks[1][:1]) {
-		e.queueFeed(t.Context(), prk, note, "") // without a deadline, it would wait for room
+		e.queueFeed(t.Context(), prk, note, "") // waits for room only in a full queue
 	}
 	if len(waiting) != maxQueued+1 {
 		t.Fatalf("%d entries wait to be fed, want %d", len(waiting), maxQueued+1)

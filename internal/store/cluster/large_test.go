@@ -106,7 +106,8 @@ func largeScenarios() []scenario {
 // exceeded.
 var largeMutants = []mutant{
 	{name: "a set that a dead process moved away is not dropped", in: []string{"large: other tags"}, finds: "large: nobody drops", tamper: func(_ *actor, args []string) ([]string, any) {
-		if args[0] == "sscan" && strings.HasPrefix(args[1], "~/drop/") { // as if never looked for
+		// Nobody finds the members of a set that was moved away, or removes the set.
+		if args[0] == "sscan" && strings.HasPrefix(args[1], "~/drop/") {
 			return nil, []any{"0", []any{}}
 		}
 		if args[0] == "unlink" && strings.HasPrefix(args[1], "~/drop/") {

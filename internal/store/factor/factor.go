@@ -3,17 +3,17 @@
 //
 // The record is a hash beside its entry, in the entry's slot:
 //
-//	~/factor/{PRK}    ticket/HASH: UNTIL BOND STEP ORIGIN ATTEMPTS
-//	                  ticket/HASH: - UNTIL BOND ATTEMPT    a spent ticket, for an hour
-//	                  KIND/ID: MADE USED NAME ACCEPTED SEALED    a factor
-//	                  pending/ID: UNTIL NAME SEALED        a factor that is being enrolled
+//	~/factor/{PRK}    ticket/HASH: UNTIL GENERATION STEP ORIGIN ATTEMPTS
+//	                  ticket/HASH: - UNTIL GENERATION ATTEMPT    a spent ticket, for an hour
+//	                  KIND/ID: MADE USED LABEL ACCEPTED SEALED    a factor
+//	                  pending/ID: UNTIL LABEL SEALED       a factor that is being enrolled
 //	                  tries/ORIGIN: SINCE COUNT            wrong attempts
 //	                  origin/ORIGIN: USED                  an origin that has signed in
 //	                  spent/HASH: UNTIL ATTEMPT            an answer of a passkey that signed in
 //
 // A ticket shows only that its holder has taken the first step of a login. HASH is the hash of the
 // ticket's secret. UNTIL is the time in milliseconds at which it expires. The ticket is valid while
-// its entry has the generation BOND, as a session is. STEP and ORIGIN are escaped. ATTEMPTS are the
+// its entry has GENERATION, as a session is. STEP and ORIGIN are escaped. ATTEMPTS are the
 // names of the attempts at the second step, each followed by a period. ticket.lua describes these
 // values, those of the counters, and ACCEPTED.
 //
@@ -130,8 +130,8 @@ type Try struct {
 	PRK        recordkey.Key
 	ID         string // of the ticket
 	Generation string // of the entry, as last read
-	// Attempt names the attempt. It shows that a call was sent again, and contains no space, comma,
-	// hyphen or period.
+	// Attempt names the attempt: a second call with the same name was sent again. It contains no
+	// space, comma, hyphen or period.
 	Attempt   string
 	Guessable bool   // the proof is short enough to be guessed, so MaxGuesses applies
 	Origin    string // of the attempt
@@ -190,7 +190,7 @@ type Spend struct {
 	Generation string
 	Attempt    string
 	Factor     string // the name of its member
-	Number     int64  // for the factor: a step, the place of a recovery code, or a counter
+	Number     int64  // for the factor: a time step of TOTP, the place of a recovery code, or a counter
 	Origin     string
 	Now        time.Time // zero: the server's clock
 }

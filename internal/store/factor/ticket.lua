@@ -2,14 +2,14 @@
 -- slot, and accepts the proofs that spend them.
 --
 -- A ticket's name is "ticket/" and the hash of a secret. Its value is
---   UNTIL BOND STEP ORIGIN ATTEMPTS
--- UNTIL is when the ticket expires, in milliseconds. BOND is the generation of the entry
+--   UNTIL GENERATION STEP ORIGIN ATTEMPTS
+-- UNTIL is when the ticket expires, in milliseconds. GENERATION is that of the entry
 -- (Entry.Generation) when its holder took the first step of a login. The ticket is valid as long as
 -- the entry has this generation. STEP and ORIGIN are escaped texts. ATTEMPTS are the names of the
 -- attempts at the second step, each followed by a period. An attempt is counted before it is
 -- judged, so that simultaneous attempts never exceed the limit.
 --
--- The value of a spent ticket is "- UNTIL BOND ATTEMPT". It stays for an hour, so that a late
+-- The value of a spent ticket is "- UNTIL GENERATION ATTEMPT". It stays for an hour, so that a late
 -- "issue" does not bring the ticket back. Only the newest spent tickets stay.
 --
 -- Attempts that could guess a proof are also counted over all tickets: those from an origin that
@@ -19,9 +19,9 @@
 --
 -- A proof is a number that a factor accepts: the step of a time-based code, which must be later
 -- than the last one, the place of a recovery code, which is accepted once, or the counter of a
--- passkey, which must be larger than the last one unless that is 0. The value of a factor is "MADE
--- USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them. The pairs
--- show whether the proof of an attempt that is sent again was already accepted.
+-- passkey, which must be larger than the last one unless that is 0. The value of a factor is
+-- "MADE USED LABEL ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them.
+-- The pairs show whether the proof of an attempt that is sent again was already accepted.
 --
 -- The script changes no other members. If the record has members other than tickets, "issue" does
 -- not change its time to live, which enrol.lua sets. The script does not read the entry, because in

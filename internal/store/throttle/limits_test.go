@@ -118,7 +118,7 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 			t.Error("the origin cannot log in to the account that it logged in to before")
 		}
 		if as := b.admit("another", "here"); as.Wait != time.Second {
-			t.Errorf("after its successful login the origin must wait for %v, want 1s: the login takes back only its own failure", as.Wait)
+			t.Errorf("after its successful login the origin must wait for %v, want 1s: a successful login takes back only the failure that was counted when it began", as.Wait)
 		}
 		if as := b.admit("another", "there"); as.Wait > 0 {
 			t.Errorf("another origin must wait for %v, want no wait", as.Wait)
@@ -127,9 +127,10 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 }
 
 // TestCountingIsExact checks that as many attempts are admitted as the limits allow, even if all of
-// them are made at the same time. A cluster counts at the account and at the origin at the same
-// time, and so may refuse attempts that one server admits. The attempts that follow make up for
-// them.
+// them are made at the same time. A cluster counts an attempt in two records. If only one of them
+// admits it, that count is taken back, but until then it can make another attempt be refused. So of
+// simultaneous attempts a cluster may refuse more than one server does; later attempts are then
+// admitted instead.
 func TestCountingIsExact(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "exact")

@@ -1,5 +1,5 @@
 -- peek returns a token that has not expired, and does not change it. The caller must check in the
--- entry's ~tokens that the token has not ended. peek needs the functions of tokens.lua.
+-- entry's ~tokens that the token has not been voided. peek needs the functions of tokens.lua.
 --
 -- KEYS[1]  the record of an entry's tokens, or the entry, whose ~tokens holds new tokens while its
 --          slot is being migrated (tokens.lua: they "wait" there)

@@ -6,7 +6,7 @@
 -- ARGV[3]  time to live of a tombstone, in seconds
 -- Reply: 1; 0 if the UID to retire is in use, or if the entry has too many fields
 --
--- An existing field stays, unless the value is now held for longer. If the server refuses the last
+-- An existing field stays, unless ARGV[2] holds the value for longer than it does. If the server refuses the last
 -- command, a check reports that the tombstone has the wrong time to live.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', ARGV[1])
 if head.err then return redis.error_reply(head.err) end
