@@ -90,9 +90,9 @@ func TestLoginWithCode(t *testing.T) {
 	})
 }
 
-// TestOperatorFactors checks the links with which operators add second factors, the removal of these
-// factors, the events of both, and that 'factor rotate-keys' also encrypts the secrets of operators
-// with the new key.
+// TestOperatorFactors checks the links with which operators add second factors, the removal of
+// these factors, the events of both, and that 'factor rotate-keys' also encrypts the secrets of
+// operators with the new key.
 func TestOperatorFactors(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)

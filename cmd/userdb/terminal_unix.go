@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ignoreStopSignals ignores Ctrl-Z and Ctrl-\ until the returned function is called. If Ctrl-Z suspended
-// the command at a prompt, the shell would turn the echo on again and show the rest of the
-// password. If Ctrl-\ ended it, the echo would stay off.
+// ignoreStopSignals ignores Ctrl-Z and Ctrl-\ until the returned function is called. If Ctrl-Z
+// suspended the command at a prompt, the shell would turn the echo on again and show the rest of
+// the password. If Ctrl-\ ended it, the echo would stay off.
 func ignoreStopSignals() func() {
 	signal.Ignore(syscall.SIGTSTP, syscall.SIGQUIT)
 	return func() { signal.Reset(syscall.SIGTSTP, syscall.SIGQUIT) }

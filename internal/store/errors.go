@@ -61,7 +61,7 @@ func DuplicateField(field string) error { return &FieldError{Err: ErrDuplicate, 
 // Rules of a FieldError for a UID or value that no entry has, and that nobody may take.
 const (
 	RuleRetired = "retired" // the UID belonged to an entry that was deleted
-	RuleHeld    = "held"    // another entry gave the value up, and it is kept from others for a time
+	RuleHeld    = "held"    // another entry gave the value up, and still keeps it from others
 )
 
 // RetiredUID returns the error for a UID that belonged to an entry that was deleted.
@@ -84,8 +84,8 @@ func fieldClaimed(c Change, srk recordkey.Key) string {
 	return srk.Field()
 }
 
-// HeldOf returns the error of [DuplicateOf] for an SRK whose value another entry gave up and that is
-// kept from others for a time.
+// HeldOf returns the error of [DuplicateOf] for an SRK whose value another entry gave up, and that
+// is kept from others for a time.
 func HeldOf(c Change, srk recordkey.Key) error {
 	return &FieldError{Err: ErrDuplicate, Field: fieldClaimed(c, srk), Rule: RuleHeld}
 }

@@ -13,9 +13,9 @@
 //
 // A ticket shows only that its holder has taken the first step of a login. HASH is the hash of the
 // ticket's secret. UNTIL is the time in milliseconds at which it expires. The ticket is valid while
-// its entry has GENERATION, as a session is. STEP and ORIGIN are escaped. ATTEMPTS are the
-// names of the attempts at the second step, each followed by a period. ticket.lua describes these
-// values, those of the counters, and ACCEPTED.
+// its entry has GENERATION, as a session is. STEP and ORIGIN are escaped. ATTEMPTS are the names of
+// the attempts at the second step, each followed by a period. ticket.lua describes these values,
+// those of the counters, and ACCEPTED.
 //
 // A factor counts only while the mark of its entry lists it (see [Mark]). KIND is totp, recovery or
 // passkey. SEALED holds its encrypted secret, or the encrypted data that verifies answers of a
@@ -190,7 +190,7 @@ type Spend struct {
 	Generation string
 	Attempt    string
 	Factor     string // the name of its member
-	Number     int64  // for the factor: a time step of TOTP, the place of a recovery code, or a counter
+	Number     int64  // a time step of TOTP, the place of a recovery code, or the counter of a passkey
 	Origin     string
 	Now        time.Time // zero: the server's clock
 }

@@ -6,8 +6,8 @@
 -- ARGV[3]  time to live of a tombstone, in seconds
 -- Reply: 1; 0 if the UID to retire is in use, or if the entry has too many fields
 --
--- An existing field stays, unless ARGV[2] holds the value for longer than it does. If the server refuses the last
--- command, a check reports that the tombstone has the wrong time to live.
+-- An existing field stays, unless ARGV[2] holds the value for longer than it does. If the server
+-- refuses the last command, a check reports that the tombstone has the wrong time to live.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', ARGV[1])
 if head.err then return redis.error_reply(head.err) end
 local live = head[1] and head[1] ~= ''
