@@ -190,7 +190,7 @@ type Spend struct {
 	Generation string
 	Attempt    string
 	Factor     string // the name of its member
-	Number     int64  // a time step of TOTP, the place of a recovery code, or the counter of a passkey
+	Number     int64  // a TOTP time step, the place of a recovery code, or a passkey counter
 	Origin     string
 	Now        time.Time // zero: the server's clock
 }
