@@ -290,6 +290,18 @@ func TestOptionLabels(t *testing.T) {
 	}
 }
 
+// TestListsOfWords checks that an input is a list only if the schema allows nothing but its words.
+func TestListsOfWords(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"^(small|large)$": "select", "^(?:small|large)$": "select", "(small|large)": "text", "^(DE|AT)": "text", "(com|org)$": "text", "^(a|b.)$": "text", "^(small)$": "text", "": "text",
+	} {
+		p := web.PageOf(userdb.Entry{}, schema.Type{Fields: map[string]schema.Field{"size": {Pattern: pattern}}}, nil)
+		if in := p.Field("size", "Size", "text", "off", ""); in.Type != want {
+			t.Errorf("%q: got an input of type %s, want %s", pattern, in.Type, want)
+		}
+	}
+}
+
 // TestOneRound checks that what Decode finds wrong and what the schema finds wrong are reported
 // together.
 func TestOneRound(t *testing.T) {

@@ -194,7 +194,7 @@ func inputText(codec schema.Codec, stored string) string {
 // Field returns an input for a template. Its label is translated, and its value is what the visitor
 // typed, or else what is stored. Passwords and codes are not shown again. If kind is "text", the
 // schema and the value choose the type: checkbox for a facet with the codec boolean; select if the
-// pattern of the facet is a list of words, such as "(red|green|blue)"; and textarea for a value
+// pattern of the facet is a list of words, such as "^(red|green|blue)$"; and textarea for a value
 // with line breaks, which an input of one line would drop. For a facet in which visitors may begin
 // another line, kind is "textarea". If browsers would change or hide the value in an input of the
 // kind, as they do with addresses in one of kind email, the type is text: a form that nobody
@@ -264,8 +264,9 @@ func (p Page) optionLabel(field, word string) string {
 	return word
 }
 
-// wordPattern matches a pattern that is a list of words.
-var wordPattern = regexp.MustCompile(`^\^?\((?:\?:)?([\pL\pN _-]+(?:\|[\pL\pN _-]+)+)\)\$?$`)
+// wordPattern matches a pattern that is a list of words. A pattern without ^ and $ is none: other
+// values contain one of its words.
+var wordPattern = regexp.MustCompile(`^\^\((?:\?:)?([\pL\pN _-]+(?:\|[\pL\pN _-]+)+)\)\$$`)
 
 // wordsOf returns the values that a facet can have, if its pattern lists them.
 func wordsOf(f schema.Field) []string {
