@@ -2,8 +2,10 @@ package web_test
 
 import (
 	"bytes"
+	"fmt"
 	"html/template"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -298,6 +300,17 @@ func TestListsOfWords(t *testing.T) {
 		p := web.PageOf(userdb.Entry{}, schema.Type{Fields: map[string]schema.Field{"size": {Pattern: pattern}}}, nil)
 		if in := p.Field("size", "Size", "text", "off", ""); in.Type != want {
 			t.Errorf("%q: got an input of type %s, want %s", pattern, in.Type, want)
+		}
+	}
+}
+
+// TestEmptySearch checks that ListQuery ignores the empty inputs of a form, and only these.
+func TestEmptySearch(t *testing.T) {
+	users := userdbtest.New(t, userdbtest.With(profileOptions())).Type("user")
+	for query, want := range map[string]string{"tag=&tag=x": "[x]", "tag=x&tag=": "[x]", "tag=x&tag=&tag=y": "[x y]", "tag=": "[]"} {
+		q, err := web.ListQuery(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?"+query, nil), users, "tag")
+		if got := fmt.Sprint(q.Tags); err != nil || got != want {
+			t.Errorf("%s: got the tags %s (%v), want %s", query, got, err, want)
 		}
 	}
 }

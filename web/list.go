@@ -21,7 +21,7 @@ const maxList = 100
 // down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; names of
 // fields with a value; and names of sets with a member, which may be repeated. allowed are the
 // fields and sets, and the word tag, that visitors may use; other parameters are ignored, so that
-// no visitor finds people by private fields. The query reads a bounded number of entries.
+// no visitor finds people by private fields, and so are empty ones. The query reads a bounded number of entries.
 func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Query, error) {
 	params := r.URL.Query()
 	q := userdb.Query{After: params.Get("after"), Before: params.Get("before"), Limit: 20, MaxRead: 10_000}
@@ -34,8 +34,9 @@ func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Q
 	}
 	var wrong []error
 	for _, name := range allowed {
-		switch values := params[name]; {
-		case len(values) == 0 || values[0] == "":
+		values := slices.DeleteFunc(params[name], func(value string) bool { return value == "" })
+		switch {
+		case len(values) == 0:
 		case name == "tag":
 			q.Tags = values
 		case users.Schema().Tertiary[name].Kind == "set":
