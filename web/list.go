@@ -21,7 +21,8 @@ const maxList = 100
 // down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; names of
 // fields with a value; and names of sets with a member, which may be repeated. allowed are the
 // fields and sets, and the word tag, that visitors may use; other parameters are ignored, so that
-// no visitor finds people by private fields, and so are empty ones. The query reads a bounded number of entries.
+// no visitor finds people by private fields, and so are empty values. The query reads a bounded
+// number of entries.
 func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Query, error) {
 	params := r.URL.Query()
 	q := userdb.Query{After: params.Get("after"), Before: params.Get("before"), Limit: 20, MaxRead: 10_000}
@@ -97,9 +98,9 @@ func EnsureTagged(ctx context.Context, users *userdb.Type, field, value, tag str
 // EnsureTagged gives a tag, such as that of administrators, to the account that has verified an
 // address. If nobody has, it mails an invitation to the address, with the tag as its value: New
 // finds it in Invitation.Value. Call it when the program starts and after Register: on a new store
-// nobody else can invite the first administrator. If an account has the address but has not verified
-// it, the mail says so. EnsureTagged sends at most three mails in an hour. To invite, it needs SignUp
-// and Paths.Welcome.
+// nobody else can invite the first administrator. If an account has the address but has not
+// verified it, the mail says that it has an account. EnsureTagged sends at most three mails in an
+// hour. To invite, it needs SignUp and Paths.Welcome.
 func (f *Flows) EnsureTagged(ctx context.Context, address, tag string) error {
 	found, err := EnsureTagged(ctx, f.Users, f.Address, address, tag)
 	if err != nil || found {
