@@ -92,6 +92,34 @@ func TestNothingTypedIsLost(t *testing.T) {
 	}
 }
 
+// TestNoCacheKeepsForm checks that no cache keeps a page that a visitor gets while the server is
+// down, which may have a form with what was typed.
+func TestNoCacheKeepsForm(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t))
+	s := newFlows(t, proxy.URL(), nil)
+	s.create("ann")
+	ann := s.client()
+	if status, _, body := s.send(ann, "/signin", "identifier", "ann", "password", goodPassword); status != http.StatusSeeOther {
+		t.Fatal(status, body)
+	}
+	proxy.CutRequests(-1, "")
+	for _, path := range []string{"/signin", "/account/email"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+path, strings.NewReader("email=x&identifier=x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		response, err := ann.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if h := response.Header; response.StatusCode != http.StatusServiceUnavailable || h.Get("Cache-Control") != "no-store" || h.Get("Vary") != "Cookie" {
+			t.Errorf("%s: got %d with Cache-Control %q and Vary %q, want 503, no-store and Cookie", path, response.StatusCode, h.Get("Cache-Control"), h.Get("Vary"))
+		}
+	}
+}
+
 // TestFullQueueKeepsForm checks that the form comes back if the queue of mails is full.
 func TestFullQueueKeepsForm(t *testing.T) {
 	s := newFlows(t, "memory:", nil)

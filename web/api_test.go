@@ -171,6 +171,7 @@ func TestDecode(t *testing.T) {
 	form, inJSON := "application/x-www-form-urlencoded", "application/json; charset=utf-8"
 	for _, tt := range []struct{ kind, body, want, problems string }{
 		{form, "name=+bob+&born=1990-02-03&children=3&height=1.8&news=on&interests=go&interests=&interests=+chess+&role=admin", "bob 1990-02-03 3 1.8 true [go chess] member", ""},
+		{form, "name=+a%0D%0Ab", "a\nb 1990-02-03 2 1.75 false [] member", ""},
 		{form, "name=&born=&children=&height=", " - 0 - false [] member", ""},
 		{form, "", "ann 1990-02-03 2 1.75 false [] member", ""},
 		{form, "born=3.2.1990&children=300&height=tall&news=maybe", "", "born date: This is not a date. Write it like 2026-11-20.; children number: This is not a number.; height number: This is not a number.; news boolean: Write true or false."},

@@ -204,6 +204,11 @@ func redirectAndReturn(w http.ResponseWriter, r *http.Request, to string) {
 // keep the response.
 func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http.Request, visitor) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Vary", "Cookie")
+		if a.Bearer {
+			w.Header().Add("Vary", "Authorization")
+		}
+		w.Header().Set("Cache-Control", "no-store")
 		var v visitor
 		if secret := a.Secret(r); secret != "" {
 			ctx, cancel := withTimeout(r)
@@ -217,11 +222,6 @@ func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http
 				v = visitor{}
 			}
 		}
-		w.Header().Add("Vary", "Cookie")
-		if a.Bearer {
-			w.Header().Add("Vary", "Authorization")
-		}
-		w.Header().Set("Cache-Control", "no-store")
 		if allowed(w, r, v) {
 			next.ServeHTTP(w, a.withOrigin(withVisitor(r, v)))
 		}

@@ -25,7 +25,8 @@ const maxBody = 64 << 10
 
 // Decode reads fields of a form or of a JSON object into a struct with `userdb` tags. fields lists
 // the fields that the sender may set, by the names in their tags; JSON with other members is
-// refused, and other inputs of a form are ignored. White space around a text of a form is dropped.
+// refused, and other inputs of a form are ignored. White space around a text of a form is dropped,
+// and its line breaks become \n, whatever browsers send.
 // An empty input sets the zero value, or nil for a pointer. The type of the Go field says what is
 // accepted: a bool is true if its checkbox is ticked, a []string has all values of its inputs, a
 // time.Time is written 2026-11-20 or as in RFC 3339, and a type that implements
@@ -147,7 +148,7 @@ func decodeForm(into reflect.Value, values []string, sent bool) (rule string) {
 	}
 	text := ""
 	if len(values) > 0 {
-		text = strings.TrimSpace(values[len(values)-1])
+		text = strings.TrimSpace(oneKindOfLines(values[len(values)-1]))
 	}
 	fresh := reflect.New(base)
 	if text != "" {

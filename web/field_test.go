@@ -2,8 +2,10 @@ package web_test
 
 import (
 	"bytes"
+	"fmt"
 	"html/template"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -242,6 +244,74 @@ func TestFirstAdministrator(t *testing.T) {
 	}
 	if sent := s.sent(); len(sent) != 3 {
 		t.Errorf("got the mails %q, want no further one", sent)
+	}
+}
+
+// TestFirstAdministratorSignsUpElsewhere checks that EnsureTagged of Flows mails no link to a page
+// that does not exist, and that the owner of an address that somebody else has registered learns
+// of it.
+func TestFirstAdministratorSignsUpElsewhere(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.SignUp = web.SignUpClosed })
+	if err := s.flows.EnsureTagged(t.Context(), "root@example.com", "admin"); err == nil || len(s.sent()) > 0 {
+		t.Errorf("closed: got the mails %q (%v), want an error", s.sent(), err)
+	}
+	s, _ = newAtOnce(t)
+	s.send(s.client(), "/signup", "email", "root@example.com", "name", "root", "password", goodPassword)
+	s.newMails()
+	if err := s.flows.EnsureTagged(t.Context(), "root@example.com", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	if sent := s.sent(); len(sent) != 1 || sent[0] != "registered root@example.com" {
+		t.Errorf("registered: got the mails %q, want one that says so", sent)
+	}
+	if has, err := s.users.Tags(hints.Field("name", "root")).Has(t.Context(), "admin"); err != nil || has {
+		t.Errorf("the tag of an account without a verified address: %t (%v), want none", has, err)
+	}
+}
+
+// TestOptionLabels checks that the label of an option is in the catalogues under the field and the
+// value or under the value, and is never a text for something else.
+func TestOptionLabels(t *testing.T) {
+	german := web.Catalogues["de"]
+	german["small"], german["size large"] = "klein", "groß"
+	t.Cleanup(func() {
+		delete(german, "small")
+		delete(german, "size large")
+	})
+	declared := schema.Type{Fields: map[string]schema.Field{"size": {Kind: "pattern", Pattern: "^(small|large|unknown|minutes)$"}}}
+	for language, want := range map[string]string{"en": "– small large unknown minutes", "de": "– klein groß unknown minutes"} {
+		p := web.PageOf(userdb.Entry{}, declared, nil)
+		p.Language = language
+		var labels []string
+		for _, o := range p.Field("size", "Size", "text", "off", "").Options {
+			labels = append(labels, o.Label)
+		}
+		if got := strings.Join(labels, " "); got != want {
+			t.Errorf("%s: got the labels %q, want %q", language, got, want)
+		}
+	}
+}
+
+// TestListsOfWords checks that an input is a list only if the schema allows nothing but its words.
+func TestListsOfWords(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"^(small|large)$": "select", "^(?:small|large)$": "select", "(small|large)": "text", "^(DE|AT)": "text", "(com|org)$": "text", "^(a|b.)$": "text", "^(small)$": "text", "": "text",
+	} {
+		p := web.PageOf(userdb.Entry{}, schema.Type{Fields: map[string]schema.Field{"size": {Pattern: pattern}}}, nil)
+		if in := p.Field("size", "Size", "text", "off", ""); in.Type != want {
+			t.Errorf("%q: got an input of type %s, want %s", pattern, in.Type, want)
+		}
+	}
+}
+
+// TestEmptySearch checks that ListQuery ignores the empty inputs of a form, and only these.
+func TestEmptySearch(t *testing.T) {
+	users := userdbtest.New(t, userdbtest.With(profileOptions())).Type("user")
+	for query, want := range map[string]string{"tag=&tag=x": "[x]", "tag=x&tag=": "[x]", "tag=x&tag=&tag=y": "[x y]", "tag=": "[]"} {
+		q, err := web.ListQuery(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?"+query, nil), users, "tag")
+		if got := fmt.Sprint(q.Tags); err != nil || got != want {
+			t.Errorf("%s: got the tags %s (%v), want %s", query, got, err, want)
+		}
 	}
 }
 

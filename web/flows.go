@@ -645,7 +645,7 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 	e, err := f.Users.ChangePassword(r.Context(), visitorHint(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
 	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
 	stays := r.WithContext(context.WithoutCancel(r.Context())) // the visitor may have hung up
-	if made(err) && limit.Allow(stays) == nil {
+	if made(err) && !errors.Is(limit.Allow(stays), userdb.ErrTooManyAttempts) {
 		f.mailNotice(r.Context(), notice, f.passwordNotice(Entry(r.Context())))
 	}
 	return f.enter(w, r, e, err, "password")

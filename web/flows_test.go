@@ -619,6 +619,11 @@ func TestInputShowsFacet(t *testing.T) {
 		{"email", "user@straße.example", "email", "text", "user@straße.example"},
 		{"name", "1990-02-03T00:00:00.000Z", "text", "text", "1990-02-03T00:00:00.000Z"},
 		{"job", "", "date", "date", ""},
+		{"job", "", "color", "text", ""},
+		{"job", "#00ff00", "color", "color", "#00ff00"},
+		{"job", "one\ntwo", "tel", "textarea", "one\ntwo"},
+		{"job", "+49 30", "tel", "tel", "+49 30"},
+		{"job", " https://example.com", "url", "text", " https://example.com"},
 	} {
 		v, err := schema.ParseText(users.Schema().Codec(tt.field), tt.stored)
 		if err != nil {

@@ -181,8 +181,8 @@ const (
 // at most twelve addresses in an hour. The errors include a [userdb.WaitError], those of
 // [userdb.Type.Invite], ErrMailQueueFull and ErrMailQueueClosed.
 func (f *Flows) Invite(r *http.Request, address, value string) error {
-	if f.SignUp == SignUpClosed || f.Paths.Welcome == "" {
-		return errors.New("web: Invite needs Flows.SignUp and Paths.Welcome")
+	if err := f.canInvite(); err != nil {
+		return err
 	}
 	if err := (Limit{Auth: f.Auth, Name: "invitations", Max: maxInvited}).Allow(r); err != nil {
 		return err
@@ -197,6 +197,14 @@ func (f *Flows) Invite(r *http.Request, address, value string) error {
 		f.mailInvitation(r.Context(), places, i, MailInvited)
 	}
 	return err
+}
+
+// canInvite returns an error if no page accepts an invitation.
+func (f *Flows) canInvite() error {
+	if f.SignUp == SignUpClosed || f.Paths.Welcome == "" {
+		return errors.New("web: an invitation needs Flows.SignUp and Paths.Welcome")
+	}
+	return nil
 }
 
 // ChangeLinks calls change, which links an identity of another provider to the account of a visitor

@@ -21,7 +21,8 @@ const maxList = 100
 // down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; names of
 // fields with a value; and names of sets with a member, which may be repeated. allowed are the
 // fields and sets, and the word tag, that visitors may use; other parameters are ignored, so that
-// no visitor finds people by private fields. The query reads a bounded number of entries.
+// no visitor finds people by private fields, and so are empty values. The query reads a bounded
+// number of entries.
 func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Query, error) {
 	params := r.URL.Query()
 	q := userdb.Query{After: params.Get("after"), Before: params.Get("before"), Limit: 20, MaxRead: 10_000}
@@ -34,8 +35,9 @@ func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Q
 	}
 	var wrong []error
 	for _, name := range allowed {
-		switch values := params[name]; {
-		case len(values) == 0 || values[0] == "":
+		values := slices.DeleteFunc(params[name], func(value string) bool { return value == "" })
+		switch {
+		case len(values) == 0:
 		case name == "tag":
 			q.Tags = values
 		case users.Schema().Tertiary[name].Kind == "set":
@@ -96,20 +98,30 @@ func EnsureTagged(ctx context.Context, users *userdb.Type, field, value, tag str
 // EnsureTagged gives a tag, such as that of administrators, to the account that has verified an
 // address. If nobody has, it mails an invitation to the address, with the tag as its value: New
 // finds it in Invitation.Value. Call it when the program starts and after Register: on a new store
-// nobody else can invite the first administrator. It sends at most three invitations in an hour.
+// nobody else can invite the first administrator. If an account has the address but has not
+// verified it, the mail says that it has an account. EnsureTagged sends at most three mails in an
+// hour. To invite, it needs SignUp and Paths.Welcome.
 func (f *Flows) EnsureTagged(ctx context.Context, address, tag string) error {
 	found, err := EnsureTagged(ctx, f.Users, f.Address, address, tag)
 	if err != nil || found {
 		return err
 	}
-	i, err := f.Users.Invite(ctx, f.Address, address, userdb.Token{Lifetime: invitationLifetime, Value: tag}, userdb.Attempt{})
-	switch {
-	case errors.Is(err, userdb.ErrTooManyAttempts), err == nil && i.Secret == "":
-		return nil
-	case err != nil:
+	if err := f.canInvite(); err != nil {
 		return err
 	}
-	return f.Mail.Mail(ctx, Mail{Kind: MailInvited, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
+	places, err := f.Mail.reserve(1)
+	if err != nil {
+		return err
+	}
+	defer places.leave(ctx)
+	i, err := f.Users.Invite(ctx, f.Address, address, userdb.Token{Lifetime: invitationLifetime, Value: tag}, userdb.Attempt{})
+	switch {
+	case err == nil:
+		f.mailInvitation(ctx, places, i, MailInvited)
+	case errors.Is(err, userdb.ErrTooManyAttempts):
+		return nil
+	}
+	return err
 }
 
 // verifiedAddress reports whether an entry has verified an address, in any spelling.

@@ -106,6 +106,23 @@ func TestPasswordNotice(t *testing.T) {
 	want("a reset with a second factor", both...)
 }
 
+// TestPasswordNoticeWithoutLimit checks that the owner gets the notice of a new password if the
+// server does not answer when the notices are counted.
+func TestPasswordNoticeWithoutLimit(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t))
+	s := newFlows(t, proxy.URL(), nil)
+	s.create("ann")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	proxy.CutRequests(-1, "visits")
+	if status, _, body := s.send(c, "/account/password", "old", goodPassword, "new", "brand new horse 1"); status != http.StatusSeeOther || proxy.Cuts() == 0 {
+		t.Fatalf("got %d after %d cuts, want 303 after some:\n%s", status, proxy.Cuts(), body)
+	}
+	if got := s.newMails(); len(got) != 1 || got[0] != "password ann@example.com" {
+		t.Errorf("got the mails %q, want the notice", got)
+	}
+}
+
 // TestAddressNotice checks that somebody who finds an open session neither removes an address of
 // the account nor makes another one the first, that the owner learns of such a change at all
 // verified addresses, including the one that is gone, and that there is a limit on such requests.

@@ -83,7 +83,8 @@ type Input struct {
 	Options                                       []Option
 }
 
-// An Option is one of the values of an Input, with its label in the language of the page.
+// An Option is one of the values of an Input. Its Label is in the catalogue of the page under the
+// field and the value ("size small") or under the value, or it is the value.
 type Option struct{ Value, Label string }
 
 // Of returns the problems of a field, or of the form as a whole if field is "". Those of a facet
@@ -193,7 +194,7 @@ func inputText(codec schema.Codec, stored string) string {
 // Field returns an input for a template. Its label is translated, and its value is what the visitor
 // typed, or else what is stored. Passwords and codes are not shown again. If kind is "text", the
 // schema and the value choose the type: checkbox for a facet with the codec boolean; select if the
-// pattern of the facet is a list of words, such as "(red|green|blue)"; and textarea for a value
+// pattern of the facet is a list of words, such as "^(red|green|blue)$"; and textarea for a value
 // with line breaks, which an input of one line would drop. For a facet in which visitors may begin
 // another line, kind is "textarea". If browsers would change or hide the value in an input of the
 // kind, as they do with addresses in one of kind email, the type is text: a form that nobody
@@ -236,11 +237,7 @@ func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 			words = append(words, value) // stored under an earlier schema: it must not change
 		}
 		for _, word := range words {
-			text := "–"
-			if word != "" {
-				text = catalogueOf(p.Language).lookup(word)
-			}
-			in.Options = append(in.Options, Option{word, text})
+			in.Options = append(in.Options, Option{word, p.optionLabel(name, word)})
 		}
 	case strings.ContainsAny(value, "\r\n"):
 		in.Type = "textarea"
@@ -248,8 +245,28 @@ func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 	return in
 }
 
-// wordPattern matches a pattern that is a list of words.
-var wordPattern = regexp.MustCompile(`^\^?\((?:\?:)?([\pL\pN _-]+(?:\|[\pL\pN _-]+)+)\)\$?$`)
+// ownTexts are the texts of this package in English. Their keys, such as "unknown", are not words
+// of a site.
+var ownTexts = maps.Clone(Texts)
+
+// optionLabel returns the label of a value of a facet.
+func (p Page) optionLabel(field, word string) string {
+	if word == "" {
+		return "–"
+	}
+	keys := []string{field + " " + word}
+	if _, own := ownTexts[word]; !own {
+		keys = append(keys, word)
+	}
+	if text := catalogueOf(p.Language).lookup(keys...); text != keys[0] {
+		return text
+	}
+	return word
+}
+
+// wordPattern matches a pattern that is a list of words. A pattern without ^ and $ is none: other
+// values contain one of its words.
+var wordPattern = regexp.MustCompile(`^\^\((?:\?:)?([\pL\pN _-]+(?:\|[\pL\pN _-]+)+)\)\$$`)
 
 // wordsOf returns the values that a facet can have, if its pattern lists them.
 func wordsOf(f schema.Field) []string {
@@ -263,6 +280,9 @@ func wordsOf(f schema.Field) []string {
 // numeral matches what browsers show in an input of type number.
 var numeral = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][-+]?[0-9]+)?$`)
 
+// color matches what browsers show in an input of type color.
+var color = regexp.MustCompile(`^#[0-9a-f]{6}$`)
+
 // browsersKeep reports whether browsers show a text in an input of a kind, and send it unchanged.
 func browsersKeep(kind, text string) bool {
 	switch kind {
@@ -271,6 +291,10 @@ func browsersKeep(kind, text string) bool {
 		return text == "" || err == nil
 	case "number":
 		return text == "" || numeral.MatchString(text)
+	case "color":
+		return color.MatchString(text) // browsers show black for an empty text
+	case "search", "tel", "url":
+		return !strings.ContainsAny(text, "\r\n") && (kind != "url" || strings.TrimSpace(text) == text)
 	}
 	return kind != "email"
 }
