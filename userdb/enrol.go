@@ -426,7 +426,7 @@ func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 	var failure error
 	// Unlike All, ScanAll misses no entry while slots of a cluster move. One that it returns twice
 	// needs nothing the second time.
-	for keys, err := range t.view.Engine.ScanAll(ctx, store.Scan{Pattern: t.declared.Guard.Entries, Count: rotateBatch}) {
+	for keys, err := range t.view.Engine.ScanAll(ctx, store.Scan{Pattern: t.declared.Guard.Entries, Count: store.MemberBatch}) {
 		if err != nil {
 			return rotated, err
 		}

@@ -141,8 +141,8 @@ func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ 
 	return r, nil
 }
 
-// cached returns the collection with a name, or nil, and reports whether its schema need not be read
-// again.
+// cached returns the collection with a name, or nil, and reports whether its schema need not be
+// read again.
 func (h *Handler) cached(name string) (r *collection, fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
