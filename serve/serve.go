@@ -22,6 +22,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/recordkey"
@@ -128,7 +129,7 @@ type Service struct {
 // A cachedView is a view of a namespace under the schema that is stored there.
 type cachedView struct {
 	db   *userdb.DB
-	read time.Time // when the stored schema was read
+	read time.Time // when the stored schema was read; zero if it must be read again
 }
 
 // New returns a service for a view of a store. It does not access the store.
@@ -178,7 +179,7 @@ func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.
 	s.mu.Lock()
 	cached, has := s.views[path]
 	s.mu.Unlock()
-	if has && (!fresh || time.Since(cached.read) < schemaMaxAge) {
+	if has && !cached.read.IsZero() && (!fresh || time.Since(cached.read) < schemaMaxAge) {
 		return cached.db, nil
 	}
 	ctx, cancel := withStoreTimeout(ctx)
@@ -197,6 +198,9 @@ func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.
 		}
 	}
 	stored, err := migrate.StoredSchema(ctx, db)
+	if err == nil && has && ns == s.options.Namespace {
+		err = s.addProgramFields(ctx, stored)
+	}
 	if err == nil && len(stored.Types) > 0 && (has || ns != s.options.Namespace) {
 		db, err = db.With(addProgramTypes(stored, db.Schema()))
 	}
@@ -216,16 +220,37 @@ func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.
 	return db, nil
 }
 
-// forgetView forgets the view of a namespace if err says that its schema is no longer the stored
-// one. The next request then reads the stored schema, so that a service follows a change of the
-// schema as other programs do.
+// forgetView makes the next request in a namespace read the stored schema if err says that the
+// schema of the view is no longer the stored one. A service so follows a change of the schema as
+// other programs do.
 func (s *Service) forgetView(path string, err error) {
 	if !errors.Is(err, userdb.ErrSchemaMismatch) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.views, path)
+	if cached, has := s.views[path]; has {
+		s.views[path] = &cachedView{db: cached.db}
+	}
+}
+
+// addProgramFields adds to the stored schema of the service's own namespace what only the program
+// declares and the next write stores. A type that contradicts the stored one adds nothing.
+func (s *Service) addProgramFields(ctx context.Context, stored schema.Schema) error {
+	for name := range s.db.Schema().Types {
+		if _, has := stored.Types[name]; !has {
+			continue
+		}
+		v, err := view.Of(s.db).Follow(ctx, view.KeepExtension, name)
+		switch {
+		case errors.Is(err, userdb.ErrSchemaMismatch):
+		case err != nil:
+			return err
+		case !v.ByName[name].ChangeUnderWay:
+			stored.Types[name] = v.ByName[name].Schema
+		}
+	}
+	return nil
 }
 
 func equalSchemas(a, b schema.Schema) bool {

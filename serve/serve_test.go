@@ -635,6 +635,52 @@ func TestSchemaLosesField(t *testing.T) {
 	})
 }
 
+// TestDeclaredFieldRetires checks that a service whose own schema declares a field with an index
+// follows a change that removes the field: only the first write is refused, although no list was
+// asked for.
+func TestDeclaredFieldRetires(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
+		path := c.create(alice)
+		sc := testSchema()
+		delete(sc.Types["user"].Fields, "age")
+		plan, err := migrate.Plan(c.Ctx, c.DB, sc)
+		must(t, err)
+		must(t, plan.Apply(c.Ctx, nil))
+		c.send("PATCH", path, `{"facets":{"name":"Alicia"}}`)
+		c.do("200", "PATCH", path, `{"facets":{"name":"Ada"}}`)
+		c.do("400 usage", "GET", "/v1/types/user/entries?order=age", "")
+	})
+}
+
+// TestProgramAddsField checks that a field which only the service's own schema declares can be
+// written after a list has read the stored schema, and that the write stores it.
+func TestProgramAddsField(t *testing.T) {
+	defer serve.SetSchemaMaxAge(0)()
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		before := newClient(t, s.Under(t, testSchema()), serve.Options{})
+		path := before.create(alice)
+		sc := testSchema()
+		sc.Types["user"].Fields["score"] = schema.Field{Codec: schema.CodecNumber}
+		db, err := view.Reconfigure(before.DB, func(c *view.Config) { c.Schema, c.OnSchema = sc, view.Later })
+		must(t, err)
+		after := *before
+		service, err := serve.New(db, serve.Options{Namespace: before.NS})
+		must(t, err)
+		server := httptest.NewServer(service)
+		t.Cleanup(server.Close)
+		after.url = server.URL
+		after.do("200", "GET", path, "")
+		after.do("200", "GET", "/v1/types/user/entries?order=age", "")
+		after.do("200", "PATCH", path, `{"facets":{"score":7}}`)
+		stored, err := migrate.StoredSchema(before.Ctx, before.DB)
+		must(t, err)
+		if _, has := stored.Types["user"].Fields["score"]; !has {
+			t.Error("the stored schema lacks the field that the write added")
+		}
+	})
+}
+
 // TestDefaults checks that a page has 50 entries, that counts are exact, and that durations may be
 // in days.
 func TestDefaults(t *testing.T) {
