@@ -173,8 +173,12 @@ func (q *MailQueue) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	q.stop()
 	q.mu.Lock()
+	if q.places == 0 { // all mails are sent, although ctx has also ended
+		q.mu.Unlock()
+		return nil
+	}
+	q.stop()
 	lost := q.waiting
 	q.waiting = nil
 	q.places -= len(lost)

@@ -229,6 +229,23 @@ func TestLockDeleted(t *testing.T) {
 	}
 }
 
+// TestCutOff checks that a change is refused if something has cut the file off, and that the error
+// says so.
+func TestCutOff(t *testing.T) {
+	s := open(t, file(t))
+	do(t, s.Client(), "SET a v")
+	info, err := os.Stat(s.path)
+	if err == nil {
+		err = os.Truncate(s.path, info.Size()-1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client().Set(t.Context(), "b", "v", 0).Err(); !errors.Is(err, ErrUnsaved) || !strings.Contains(err.Error(), "cut it off") {
+		t.Errorf("got %v, want an error that something has cut the file off", err)
+	}
+}
+
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	real := filepath.Join(dir, "real")

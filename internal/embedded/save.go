@@ -161,7 +161,7 @@ func (s *Store) commitTo(b *batch) error {
 // checkPlace returns an error if the file that is open is not the one at the path, for example
 // because its directory was moved: data written there would be lost. It also returns an error if
 // another process has written to the file, for example because the lock file was deleted: the two
-// processes would overwrite each other's changes.
+// processes would overwrite each other's changes. And it returns one if the file was cut off.
 func (s *Store) checkPlace() error {
 	opened, err := s.log.file.Stat()
 	if err != nil {
@@ -173,7 +173,9 @@ func (s *Store) checkPlace() error {
 		return err
 	case !os.SameFile(opened, current):
 		return errReplaced
-	case !s.log.torn && opened.Size() != s.log.end:
+	case !s.log.torn && opened.Size() < s.log.end:
+		return fmt.Errorf("the file has %d bytes, want %d: something has cut it off or replaced its contents", opened.Size(), s.log.end)
+	case !s.log.torn && opened.Size() > s.log.end:
 		return errors.New("another process has written to the file")
 	}
 	return nil
