@@ -19,7 +19,6 @@ import (
 	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/totp"
-	"github.com/coffeenode/userdb/recordkey"
 )
 
 // A Factor describes a second factor of an entry.
@@ -424,50 +423,14 @@ func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 		return 0, errNoKey
 	}
 	var failure error
-	// Unlike All, ScanAll misses no entry while slots of a cluster move. One that it returns twice
-	// needs nothing the second time.
-	for keys, err := range t.view.Engine.ScanAll(ctx, store.Scan{Pattern: t.declared.Guard.Entries, Count: store.MemberBatch}) {
-		if err != nil {
-			return rotated, err
-		}
-		for prks := range slices.Chunk(t.view.PRKs(t.declared, keys), rotateBatch) {
-			n, err := t.rotateAll(ctx, prks)
-			if rotated += n; errors.Is(err, ErrCorrupt) {
-				failure = err
-			} else if err != nil {
-				return rotated, err
-			}
-		}
-	}
-	return rotated, failure
-}
-
-// rotateBatch is how many entries RotateKeys reads at a time.
-const rotateBatch = 100
-
-// rotateAll encrypts the secrets of the factors of some entries as rotate does. It continues after
-// ErrCorrupt, and then returns that at the end.
-func (t *Type) rotateAll(ctx context.Context, prks []recordkey.Key) (rotated int, err error) {
-	lookups := make([]store.Lookup, len(prks))
-	for i, prk := range prks {
-		lookups[i].PRK = prk
-	}
-	found, err := t.view.FindMany(ctx, lookups)
-	if err != nil {
-		return 0, err
-	}
-	var failure error
-	for _, f := range found {
-		n, err := 0, f.Err
+	for e, err := range t.All(ctx, Query{}) {
+		n := 0
 		if err == nil {
-			n, err = t.rotate(ctx, f.Record)
+			n, err = t.rotate(ctx, store.Record{Key: e.key.In(t.view.NS), Fields: e.fields})
 		}
-		rotated += n
-		switch {
-		case err == nil, errors.Is(err, ErrNotFound): // deleted meanwhile
-		case errors.Is(err, ErrCorrupt):
+		if rotated += n; errors.Is(err, ErrCorrupt) {
 			failure = err
-		default:
+		} else if err != nil {
 			return rotated, err
 		}
 	}

@@ -245,8 +245,7 @@ const pageLimit = 100
 // any other error ends the sequence.
 //
 // Without Order, the entries come in no particular order, as SCAN returns them. An entry that
-// exists all the time is yielded at least once, except that one whose slot of a cluster moves to
-// another master while All runs may be missed. An entry that is created or deleted while All runs
+// exists all the time is yielded at least once. An entry that is created or deleted while All runs
 // may or may not be yielded. If the server's tables are resized, the server restarts or a replica
 // takes its place while All runs, an entry may be yielded twice.
 //

@@ -291,3 +291,34 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	}
 	wantRepairable(t, db, noExcuse)
 }
+
+// TestListWhileSlotsMove moves the slot of an entry, while All reads the entries, from a master
+// that was not yet scanned to the first, which was. The entry must still be listed.
+func TestListWhileSlotsMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t)
+	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	users, first := typeOf(t, db, "user"), c.Master("0") // scans begin there
+	var early, late string
+	for n := 0; early == "" || late == ""; n++ {
+		uid := fmt.Sprint("u", n)
+		if key := add(t, users, uid, "name", uid).Key().String(); c.Master(key) == first {
+			early = uid
+		} else {
+			late = uid
+		}
+	}
+	seen := map[string]bool{}
+	for e, err := range users.All(t.Context(), userdb.Query{}) {
+		must(t, err)
+		if len(seen) == 0 {
+			c.OpenSlot("user/uid:" + late).Finish()
+		}
+		seen[e.UID()] = true
+	}
+	if !seen[early] || !seen[late] {
+		t.Errorf("got %v, want %s and %s", seen, early, late)
+	}
+}

@@ -69,7 +69,7 @@ func (rd *Reader) Batches(ctx context.Context, s Selection) iter.Seq2[[]store.Fo
 		}
 		if s.field == "" && s.one == nil {
 			each := func(found []store.Found, _ bookmark) bool { return yield(found, nil) }
-			if err := rd.walk(ctx, s, s.from, scanBatch, func() int { return readBatch }, each); err != nil {
+			if err := rd.walkAll(ctx, s, func() int { return readBatch }, each); err != nil {
 				yield(nil, err)
 			}
 			return
@@ -115,6 +115,28 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int
 			return nil
 		}
 	}
+}
+
+// walkAll works like walk, but reads all keys at once, and so misses none while slots of a cluster
+// move. It can do that only if the selection begins at its start.
+func (rd *Reader) walkAll(ctx context.Context, s Selection, size func() int, yield func([]store.Found, bookmark) bool) error {
+	if s.from != "" {
+		return rd.walk(ctx, s, s.from, scanBatch, size, yield)
+	}
+	from, err := rd.source(ctx, s)
+	if err != nil {
+		return err
+	}
+	from.Count = scanBatch
+	for keys, err := range rd.Engine.ScanAll(ctx, from) {
+		if err != nil {
+			return err
+		}
+		if more, err := rd.walkKeys(ctx, s, rd.scanned(s, from, keys), bookmark{}, "", size, yield); !more || err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // walkKeys reads and yields the selected entries among the keys of one scan, as walk does. at is

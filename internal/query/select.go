@@ -266,12 +266,17 @@ func (rd *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 // candidates returns the next PRKs of a scan, and the cursor for the rest.
 func (rd *Reader) candidates(ctx context.Context, s Selection, from store.Scan) ([]recordkey.Key, string, error) {
 	keys, next, err := rd.Engine.Scan(ctx, from)
+	return rd.scanned(s, from, keys), next, err
+}
+
+// scanned returns the PRKs among what a scan returned.
+func (rd *Reader) scanned(s Selection, from store.Scan, keys []string) []recordkey.Key {
 	if from.Index.IsValid() {
 		for i := range keys {
 			keys[i] = rd.NS.String() + keys[i]
 		}
 	}
-	return rd.PRKs(s.Type, keys), next, err
+	return rd.PRKs(s.Type, keys)
 }
 
 // filter returns the candidates that are entries of the type and match the selection. It drops

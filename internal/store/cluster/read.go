@@ -140,9 +140,7 @@ func (e *Engine) readValues(ctx context.Context, key recordkey.Key, kind string,
 	}
 	values, next, err := e.ParsePage(kind, "", reply)
 	if err == nil && next != "" {
-		var more []string
-		more, err = e.ReadPagesFrom(ctx, key, kind, next)
-		values = store.SortedUnique(kind, append(values, more...))
+		values, err = e.ReadRest(ctx, key, kind, next, values)
 	}
 	for i := 0; kind == "zset" && i+1 < len(values); i += 2 {
 		values[i], values[i+1] = values[i+1], values[i] // scores come before members

@@ -63,11 +63,21 @@ func (ks *Keys) Members(ctx context.Context, set string) (members []string, whol
 
 // allMembers reads a whole set page by page. isSet is false if the record has another Redis type.
 func (ks *Keys) allMembers(ctx context.Context, set string) (members []string, isSet bool, err error) {
-	for cursor, more := uint64(0), true; more; more = err == nil && cursor != 0 {
-		var page []string
-		page, cursor, isSet, err = ks.scanSet(ctx, set, cursor)
-		members = append(members, page...)
-	}
+	err = rereadUntilComplete(func() (lacks bool, err error) {
+		pages := 0
+		for cursor := uint64(0); err == nil && (pages == 0 || cursor != 0); pages++ {
+			var page []string
+			page, cursor, isSet, err = ks.scanSet(ctx, set, cursor)
+			members = append(members, page...)
+		}
+		if err != nil || pages == 1 {
+			return false, err
+		}
+		slices.Sort(members)
+		members = slices.Compact(members)
+		size, err := ks.askCount(ctx, []any{"scard", set})
+		return int64(len(members)) < size, err
+	})
 	slices.Sort(members)
 	return slices.Compact(members), isSet, err
 }
@@ -113,11 +123,18 @@ func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align 
 
 // sendCount sends a command that returns a number and may arrive twice.
 func (ks *Keys) sendCount(ctx context.Context, command []any) error {
-	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
+	_, err := ks.askCount(ctx, command)
+	return err
+}
+
+// askCount works like sendCount, and returns the number.
+func (ks *Keys) askCount(ctx context.Context, command []any) (int64, error) {
+	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewNoRetryCmd(ctx, command)
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsNumber)
 	})
-	return redisx.IgnoreUnknownOutcome(err)
+	n, _ := reply.(int64)
+	return n, redisx.IgnoreUnknownOutcome(err)
 }
 
 // DrainAll drains the records that a ~drop field names, and then removes the field.
@@ -141,21 +158,64 @@ func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) 
 	if !ok || ks.options.Sorted {
 		return run(op)
 	}
-	all := store.Reply{Items: []string{}}
-	for op, cursor := op, "0"; ; {
-		op.Command, op.Args = scan, []string{cursor, "COUNT", strconv.Itoa(ks.options.MemberBatch)}
-		page, err := run(op)
-		if err == nil && len(page.Items) == 0 {
-			err = redisx.Fail(redisx.IsVerdict.Check(nil))
+	kind, count := "set", store.Op{PRK: op.PRK, Key: op.Key, Command: "SCARD"}
+	if op.Command == "HGETALL" {
+		kind, count.Command = "hash", "HLEN"
+	}
+	all := store.Reply{}
+	err := rereadUntilComplete(func() (lacks bool, err error) {
+		all.Items = []string{}
+		pages := 0
+		for op, cursor := op, "0"; pages == 0 || cursor != "0"; pages++ {
+			op.Command, op.Args = scan, []string{cursor, "COUNT", strconv.Itoa(ks.options.MemberBatch)}
+			page, err := run(op)
+			if err == nil && len(page.Items) == 0 {
+				err = redisx.Fail(redisx.IsVerdict.Check(nil))
+			}
+			if err != nil {
+				return false, err
+			}
+			cursor, all.Items = page.Items[0], append(all.Items, page.Items[1:]...)
 		}
-		if err != nil {
-			return store.Reply{}, err
+		if pages == 1 {
+			return false, nil
 		}
-		all.Items = append(all.Items, page.Items[1:]...)
-		if cursor = page.Items[0]; cursor == "0" {
-			return all, nil
+		size, err := run(count)
+		return distinct(kind, all.Items) < int(size.Int), err
+	})
+	if err != nil {
+		return store.Reply{}, err
+	}
+	return all, nil
+}
+
+// maxRereads limits how often a record is read that has more elements than the pages had. The
+// record may also have grown meanwhile.
+const maxRereads = 4
+
+// rereadUntilComplete calls read, which reads the pages of a set or a hash, until it reports that
+// they lack nothing. If a replica replaces the server, or the record moves to another node, between
+// two pages, the cursor means something else there, and the pages lack elements.
+func rereadUntilComplete(read func() (lacks bool, err error)) error {
+	for range maxRereads {
+		if lacks, err := read(); !lacks || err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// distinct returns the number of elements in the pages of a set or a hash.
+func distinct(kind string, values []string) int {
+	step := 1
+	if kind == "hash" {
+		step = 2
+	}
+	seen := make(map[string]bool, len(values)/step)
+	for i := 0; i < len(values); i += step {
+		seen[values[i]] = true
+	}
+	return len(seen)
 }
 
 // PageCommand returns the command, without its key, that reads one page of a record of a Redis
@@ -205,24 +265,43 @@ func (ks *Keys) PageSize() int {
 	return ks.options.MemberBatch
 }
 
-// ReadPagesFrom returns the values of a record from a position on. It reads one page after another.
-// If the record meanwhile gets another Redis type, it returns the values read so far.
-func (ks *Keys) ReadPagesFrom(ctx context.Context, key recordkey.Key, kind, at string) (all []string, err error) {
-	for at != "" {
-		words := ks.PageCommand(kind, at)
-		cmd := ks.client.Do(ctx, redisx.AppendWords([]any{words[0], key.String()}, words[1:])...)
-		if redisx.WrongType(cmd.Err()) {
-			return all, nil
+// ReadRest returns the values of a record whose first page had the values first. It reads one page
+// after another from the position at. If the record meanwhile gets another Redis type, it returns
+// the values read so far.
+func (ks *Keys) ReadRest(ctx context.Context, key recordkey.Key, kind, at string, first []string) (all []string, err error) {
+	all = first
+	err = rereadUntilComplete(func() (lacks bool, err error) {
+		for more := true; more; more = at != "" {
+			words := ks.PageCommand(kind, at)
+			reply, err := ks.readAt(ctx, key, words)
+			if redisx.WrongType(err) {
+				return false, nil
+			}
+			var page []string
+			if err == nil {
+				page, at, err = ks.ParsePage(kind, at, reply)
+			}
+			if err != nil {
+				return false, redisx.Fail(err)
+			}
+			all = append(all, page...)
 		}
-		reply, err := redisx.ParseReply(words[0], cmd.Val())
-		var page []string
-		if err = cmp.Or(cmd.Err(), err); err == nil {
-			page, at, err = ks.ParsePage(kind, at, reply)
+		size, counted := map[string]string{"set": "SCARD", "hash": "HLEN"}[kind]
+		if !counted {
+			return false, nil
 		}
-		if err != nil {
-			return nil, redisx.Fail(err)
-		}
-		all = append(all, page...)
+		n, err := ks.readAt(ctx, key, []string{size})
+		return err == nil && distinct(kind, all) < int(n.Int), redisx.Fail(err)
+	})
+	if err != nil {
+		return nil, err
 	}
-	return all, nil
+	return store.SortedUnique(kind, all), nil
+}
+
+// readAt sends a command, whose words lack the key, that reads a record.
+func (ks *Keys) readAt(ctx context.Context, key recordkey.Key, words []string) (store.Reply, error) {
+	cmd := ks.client.Do(ctx, redisx.AppendWords([]any{words[0], key.String()}, words[1:])...)
+	reply, err := redisx.ParseReply(words[0], cmd.Val())
+	return reply, cmp.Or(cmd.Err(), err)
 }

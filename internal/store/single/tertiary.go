@@ -147,11 +147,9 @@ func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.C
 		}
 		values := redisx.Texts(items[1])
 		if rest := redisx.Text(items, 2); rest != "" {
-			more, err := e.ReadPagesFrom(ctx, r.Keys[i], r.Kinds[i], rest)
-			if err != nil {
+			if values, err = e.ReadRest(ctx, r.Keys[i], r.Kinds[i], rest, values); err != nil {
 				return store.Entry{Found: store.Found{Err: err}}
 			}
-			values = store.SortedUnique(r.Kinds[i], append(values, more...))
 		}
 		w.Parts[i] = store.Part{Kind: redisx.Text(items, 0), Values: values}
 		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {
