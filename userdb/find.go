@@ -246,8 +246,8 @@ const pageLimit = 100
 //
 // Without Order, the entries come in no particular order, as SCAN returns them. An entry that
 // exists all the time is yielded at least once. An entry that is created or deleted while All runs
-// may or may not be yielded. If the server's tables are resized, the server restarts or a replica
-// takes its place while All runs, an entry may be yielded twice.
+// may or may not be yielded. If the server's tables are resized, the server restarts, a replica
+// takes its place or slots of a cluster move while All runs, an entry may be yielded twice.
 //
 // With Order, the entries are sorted by the values of an ordered field, after those without a
 // value: numbers by size, after NaN; dates by time; null before false before true; text by its
