@@ -21,8 +21,8 @@ import (
 
 func (s *Service) registerListings() {
 	read := []string{admin.ScopeRead}
-	handleType(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
-	handleType(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
+	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
+	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
 	handleType(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "Find the entry with an identifier"}, lookupEntry)
 	handleType(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Get entries by their UIDs"}, getEntries)
 }
@@ -125,7 +125,7 @@ const (
 	backwardPrefix = "p."
 )
 
-func listEntries(ctx context.Context, c *call, t *userdb.Type, in *listInput) (*pageOutput, error) {
+func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, error) {
 	t, err := c.findFreshType(ctx, in.Type)
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ type countOutput struct {
 	}
 }
 
-func countEntries(ctx context.Context, c *call, t *userdb.Type, in *countInput) (*countOutput, error) {
+func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, error) {
 	t, err := c.findFreshType(ctx, in.Type)
 	if err != nil {
 		return nil, err
