@@ -237,16 +237,17 @@ func (s *Service) forgetView(path string, err error) {
 // addProgramFields adds to the stored schema of the service's own namespace what only the program
 // declares and the next write stores. A type that contradicts the stored one adds nothing.
 func (s *Service) addProgramFields(ctx context.Context, stored schema.Schema) error {
+	own := view.Of(s.db)
 	for name := range s.db.Schema().Types {
 		if _, has := stored.Types[name]; !has {
 			continue
 		}
-		v, err := view.Of(s.db).Follow(ctx, view.KeepExtension, name)
-		switch {
-		case errors.Is(err, userdb.ErrSchemaMismatch):
-		case err != nil:
+		v, err := own.Follow(ctx, view.KeepExtension, name)
+		if err != nil && !errors.Is(err, userdb.ErrSchemaMismatch) {
 			return err
-		case !v.ByName[name].ChangeUnderWay:
+		}
+		// While a change stops writers, Follow returns the type with which the program started.
+		if err == nil && v.ByName[name] != own.ByName[name] && !v.ByName[name].ChangeUnderWay {
 			stored.Types[name] = v.ByName[name].Schema
 		}
 	}

@@ -653,6 +653,46 @@ func TestDeclaredFieldRetires(t *testing.T) {
 	})
 }
 
+// TestReadersGoOn checks that, while a schema change stops writers, a service goes on to find
+// entries by a field that was added after it started.
+func TestReadersGoOn(t *testing.T) {
+	defer serve.SetSchemaMaxAge(0)()
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
+		path := c.create(alice)
+		apply := func(edit func(fields map[string]schema.Field), progress func(done, about int64)) {
+			sc, err := migrate.StoredSchema(c.Ctx, c.DB)
+			must(t, err)
+			edit(sc.Types["user"].Fields)
+			plan, err := migrate.Plan(c.Ctx, c.DB, sc)
+			must(t, err)
+			must(t, plan.Apply(c.Ctx, progress))
+		}
+		apply(func(fields map[string]schema.Field) {
+			fields["phone"] = schema.Field{Role: schema.RoleSecondary}
+			fields["city"] = schema.Field{Role: schema.RoleIndexed}
+		}, nil)
+		c.do("200", "GET", "/v1/types/user/entries", "") // reads the stored schema
+		c.do("200", "PATCH", path, `{"facets":{"phone":"4930123","city":"Bonn"}}`)
+		const lookup = `{"field":"phone","value":"4930123"}`
+		c.do("200", "POST", "/v1/types/user/lookup", lookup)
+		looks := 0
+		apply(func(fields map[string]schema.Field) { delete(fields, "city") }, func(int64, int64) {
+			if looks++; looks == 1 {
+				if r := c.send("PATCH", path, `{"facets":{"name":"Ada"}}`); r.status == 200 {
+					t.Errorf("a write during the change: got %d", r.status)
+				}
+				c.do("200", "POST", "/v1/types/user/lookup", lookup)
+			}
+		})
+		if looks == 0 {
+			t.Error("nothing was looked up during the change")
+		}
+		c.send("PATCH", path, `{"facets":{"name":"Ada"}}`)
+		c.do("200", "PATCH", path, `{"facets":{"name":"Ada"}}`)
+	})
+}
+
 // TestProgramAddsField checks that a field which only the service's own schema declares can be
 // written after a list has read the stored schema, and that the write stores it.
 func TestProgramAddsField(t *testing.T) {

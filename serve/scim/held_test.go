@@ -104,8 +104,7 @@ func TestHeldValues(t *testing.T) {
 func TestUntypedExternalID(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newHolding(t, s)
-		users, _ := d.h.cached(d.NS.Path() + "\x00" + UserType)
-		if f := users.schema.Fields[externalField]; f.Role != schema.RoleSecondary {
+		if f := d.h.cached(d.NS.Path() + "\x00" + UserType).schema.Fields[externalField]; f.Role != schema.RoleSecondary {
 			t.Errorf("externalId has the role %v, want only %v", f.Role, schema.RoleSecondary)
 		}
 		body := func(name, external string) string {

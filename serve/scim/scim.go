@@ -11,10 +11,8 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
@@ -75,13 +73,7 @@ type collection struct {
 	groups *userdb.Type
 	schema schema.Type // of the users
 	fields Mapping
-	stored schema.Type // the stored schema of the users before it was extended
-	read   time.Time   // when the stored schema was read last; guarded by h.mu
 }
-
-// schemaMaxAge is how long a collection is used before the stored schema is read again. An index
-// that a changed schema lacks would list nothing. Tests lower it.
-var schemaMaxAge = 5 * time.Second
 
 // New returns a Handler with the given options. It does not access the store.
 func New(o Options) (*Handler, error) {
@@ -101,7 +93,7 @@ func (h *Handler) Prepare(ctx context.Context, db *userdb.DB, namespace, typ str
 
 func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ string) (*collection, error) {
 	name := namespace + "\x00" + typ
-	if r, fresh := h.cached(name); fresh {
+	if r := h.cached(name); r != nil {
 		return r, nil
 	}
 	preparing := h.preparation(name)
@@ -111,24 +103,10 @@ func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	r, fresh := h.cached(name)
-	if fresh { // another request prepared it while this one waited
+	if r := h.cached(name); r != nil { // another request prepared it while this one waited
 		return r, nil
 	}
-	read := time.Now()
-	if r != nil {
-		same, err := r.isUnchanged(ctx, db, typ)
-		if err != nil {
-			return nil, err
-		}
-		if same {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			r.read = read
-			return r, nil
-		}
-	}
-	r = &collection{h: h, name: name, scope: groupKey{namespace: namespace, typ: typ}, read: read}
+	r := &collection{h: h, name: name, scope: groupKey{namespace: namespace, typ: typ}}
 	if err := r.open(ctx, db, typ); err != nil {
 		return nil, err
 	}
@@ -141,24 +119,10 @@ func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ 
 	return r, nil
 }
 
-// cached returns the collection with a name, or nil, and reports whether its schema need not be
-// read again.
-func (h *Handler) cached(name string) (r *collection, fresh bool) {
+func (h *Handler) cached(name string) *collection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r = h.collections[name]
-	return r, r != nil && time.Since(r.read) < schemaMaxAge
-}
-
-// isUnchanged reports whether the stored schema of the users is still the one that r was opened
-// under, or the one that r stored.
-func (r *collection) isUnchanged(ctx context.Context, db *userdb.DB, typ string) (bool, error) {
-	stored, err := migrate.StoredSchema(ctx, db)
-	if err != nil {
-		return false, err
-	}
-	now, has := stored.Types[typ]
-	return has && (reflect.DeepEqual(now, r.stored) || reflect.DeepEqual(now, r.schema)), nil
+	return h.collections[name]
 }
 
 // preparation returns the channel that is full during the preparation of the collection with a
@@ -185,7 +149,6 @@ func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error 
 			return fmt.Errorf("%w: there is no type %q", ErrOptions, typ)
 		}
 	}
-	r.stored = was
 	if r.fields, err = r.h.options.fields(was); err != nil {
 		return err
 	}
