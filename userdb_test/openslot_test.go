@@ -314,7 +314,11 @@ func TestListWhileSlotsMove(t *testing.T) {
 	for e, err := range users.All(t.Context(), userdb.Query{}) {
 		must(t, err)
 		if len(seen) == 0 {
-			c.OpenSlot("user/uid:" + late).Finish()
+			slot := c.OpenSlot("user/uid:" + late)
+			if slot.To != first {
+				t.Fatal("the slot moves to a master that is not scanned first")
+			}
+			slot.Finish()
 		}
 		seen[e.UID()] = true
 	}

@@ -51,10 +51,14 @@ func TestRotateKeysWhileSlotsMove(t *testing.T) {
 		t.Fatal("the slot moves to a master that is not scanned first")
 	}
 	client := c.Client()
-	hook := &afterScan{do: slot.Finish}
+	moved := false
+	hook := &afterScan{do: func() { slot.Finish(); moved = true }}
 	client.OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
 	db, err := redisdb.New(t.Context(), client, userdb.Options{Keys: [][]byte{bytes.Repeat([]byte("a"), 32)}})
 	must(t, err)
 	_, err = typeOf(t, db, "user").RotateKeys(t.Context())
 	wantErr(t, "RotateKeys with a damaged entry", err, userdb.ErrCorrupt)
+	if !moved {
+		t.Error("nothing was scanned while the slot moved")
+	}
 }

@@ -134,7 +134,7 @@ func decodeForm(into reflect.Value, values []string, sent bool) (rule string) {
 		texts := []string{}
 		for _, text := range values {
 			if text = strings.TrimSpace(text); text != "" {
-				texts = append(texts, text)
+				texts = append(texts, oneKindOfLines(text))
 			}
 		}
 		if pointer {

@@ -83,13 +83,17 @@ func TestRecordMovesWhileRead(t *testing.T) {
 		if _, err := pipe.Exec(ctx); err != nil {
 			t.Fatal(err)
 		}
-		client.AddHook(&pageHook{move: func() { c.OpenSlot(key.String()).Finish() }})
+		hook := &pageHook{move: func() { c.OpenSlot(key.String()).Finish() }}
+		client.AddHook(hook)
 		values, err := tt.read(New(client, Options{MemberBatch: 20}), prk, key, tt.kind)
 		got := map[string]bool{}
 		for i, v := range values {
 			if tt.kind == "set" || i%2 == 0 {
 				got[v] = true
 			}
+		}
+		if hook.pages < 10 {
+			t.Errorf("%s: read in %d pages, so that the record did not move meanwhile", tt.name, hook.pages)
 		}
 		if len(got) != size || err != nil {
 			t.Errorf("%s: got %d elements, error %v; want %d", tt.name, len(got), err, size)

@@ -291,6 +291,9 @@ func (ks *Keys) ReadRest(ctx context.Context, key recordkey.Key, kind, at string
 			return false, nil
 		}
 		n, err := ks.readAt(ctx, key, []string{size})
+		if redisx.WrongType(err) {
+			return false, nil
+		}
 		return err == nil && distinct(kind, all) < int(n.Int), redisx.Fail(err)
 	})
 	if err != nil {
