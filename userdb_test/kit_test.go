@@ -475,7 +475,8 @@ func sentinelSite(t *testing.T) *site {
 	})
 }
 
-// clusterSite returns the six-node cluster, emptied. All tests share it, one after the other.
+// clusterSite returns the six-node cluster, emptied. All tests share it, one after the other, so a
+// test that uses it does not call t.Parallel itself, only its subtests may.
 func clusterSite(t *testing.T) *site {
 	t.Helper()
 	sharedServers.Lock()

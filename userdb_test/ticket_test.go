@@ -91,7 +91,6 @@ func (d *ticketDesk) expect(all []string, want ...string) {
 
 // TestTickets checks the lifetime of a ticket, and the number of its uses.
 func TestTickets(t *testing.T) {
-	t.Parallel()
 	eachStore(t, func(t *testing.T, s *site) {
 		d := newTicketDesk(t, s, "desk")
 		want := factor.Ticket{
@@ -151,7 +150,6 @@ func TestTickets(t *testing.T) {
 // TestTicketLimits checks which tickets are dropped if there are too many, and that spent ones do
 // not make the record grow.
 func TestTicketLimits(t *testing.T) {
-	t.Parallel()
 	eachStore(t, func(t *testing.T, s *site) {
 		d, all := newTicketDesk(t, s, "limits"), []string{"owner"}
 		d.mustIssue("home", "owner")
@@ -184,7 +182,6 @@ func TestTicketLimits(t *testing.T) {
 // TestTicketRaces checks that attempts made at the same time do not exceed the limit, and that only
 // one of them spends the ticket.
 func TestTicketRaces(t *testing.T) {
-	t.Parallel()
 	eachStore(t, func(t *testing.T, s *site) {
 		d := newTicketDesk(t, s, "races")
 		d.mustIssue("o", "a")
@@ -225,7 +222,6 @@ func TestTicketRaces(t *testing.T) {
 // TestTicketNeighbors checks that tickets neither change other members of the record nor let them
 // expire.
 func TestTicketNeighbors(t *testing.T) {
-	t.Parallel()
 	eachStore(t, func(t *testing.T, s *site) {
 		d := newTicketDesk(t, s, "neighbors")
 		key, err := factor.Key(d.prk)
