@@ -129,14 +129,15 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 	}
 	for attribute, field := range o.Mapping {
 		f, declared := t.Fields[field]
+		name := cmp.Or(attributeNames[attribute], attribute) // as SCIM writes it
 		switch {
 		case field == o.UserName && attribute == "emails":
 		case field == t.Primary || field == externalField || field == addedField || f.Role.Has(schema.RoleSecondary):
-			return nil, fmt.Errorf("%w: the field %q identifies accounts or is reserved; map %s to another field", ErrOptions, field, cmp.Or(attributeNames[attribute], attribute))
+			return nil, fmt.Errorf("%w: the field %q identifies accounts or is reserved; map %s to another field", ErrOptions, field, name)
 		case !declared && !t.Open:
-			return nil, fmt.Errorf("%w: the schema has no field %q for %s", ErrOptions, field, cmp.Or(attributeNames[attribute], attribute))
+			return nil, fmt.Errorf("%w: the schema has no field %q for %s", ErrOptions, field, name)
 		case t.Codec(field) != schema.CodecText:
-			return nil, fmt.Errorf("%w: the field %q for %s does not hold text", ErrOptions, field, cmp.Or(attributeNames[attribute], attribute))
+			return nil, fmt.Errorf("%w: the field %q for %s does not hold text", ErrOptions, field, name)
 		}
 		m[attribute] = field
 	}
