@@ -717,7 +717,8 @@ func TestMappings(t *testing.T) {
 			service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &scim.Options{Mapping: scim.Mapping{attribute: field}}})
 			must(t, err)
 			want := good || field == "email" && attribute == "emails"
-			if err := service.PrepareSCIM(s.Ctx); (err == nil) != want || err != nil && !errors.Is(err, scim.ErrOptions) {
+			err = service.PrepareSCIM(s.Ctx)
+			if (err == nil) != want || err != nil && !errors.Is(err, scim.ErrOptions) {
 				t.Errorf("%s in %s: got %v, want success: %v", attribute, field, err, want)
 			}
 			if err != nil && (strings.Contains(err.Error(), "displayname") || strings.Contains(err.Error(), "givenname")) {

@@ -91,6 +91,9 @@ func TestBrowserForms(t *testing.T) {
 	if b.Open("/").Send("Save", "box", ""); !reflect.DeepEqual(sent, want) {
 		t.Errorf("got %q, want %q", sent, want)
 	}
+	if b.Send("Save", "text", "a\nb"); sent.Get("text") != "a\r\nb" {
+		t.Errorf("a text of two lines was sent as %q, want the line break of browsers", sent.Get("text"))
+	}
 	for name, value := range map[string]string{"text": "\r\na  b\r\nc", "box": "yes", "off": "", "size": "small", "none": ""} {
 		if got := b.Value(name); got != value {
 			t.Errorf("%s has the value %q, want %q", name, got, value)

@@ -29,7 +29,7 @@ type LinkedIdentity struct {
 // Link links an identity of another provider to the account of a visitor who is signed in. The
 // errors are those of [userdb.Type.LinkIdentity].
 func (a Auth) Link(r *http.Request, l userdb.Link) (userdb.Entry, error) {
-	ctx, cancel := withTimeout(a.withOrigin(r))
+	ctx, cancel := withTimeout(r)
 	defer cancel()
 	return a.Users.LinkIdentity(ctx, a.Secret(r), l)
 }
