@@ -117,8 +117,9 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int
 	}
 }
 
-// walkAll works like walk, but reads the keys by ScanAll, which misses none while slots of a cluster
-// move. A selection that continues from a position is walked as usual, because ScanAll cannot.
+// walkAll works like walk, but reads the keys by ScanAll, which misses none while slots of a
+// cluster move. A selection that continues from a position is walked as usual, because ScanAll
+// cannot.
 func (rd *Reader) walkAll(ctx context.Context, s Selection, size func() int, yield func([]store.Found, bookmark) bool) error {
 	if s.from != "" {
 		return rd.walk(ctx, s, s.from, scanBatch, size, yield)
