@@ -17,7 +17,7 @@ func (s *server) reset(ctx context.Context) {
 	load(ctx, s.admin, 0, population)
 }
 
-// empty deletes everything, and lets the first write to the empty database store the schema.
+// empty deletes everything, and then makes a first write, which stores the schema.
 func (s *server) empty(ctx context.Context) {
 	s.admin.FlushAll(ctx)
 	db, users := s.open(ctx, userdb.Options{})

@@ -12,8 +12,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// spacedUsers opens the store in a namespace whose users may have the given number of addresses.
-func (b *bench) spacedUsers(ctx context.Context, namespace string, addresses int) (*userdb.DB, *userdb.Type) {
+// usersInNamespace opens the store in a namespace whose users may have the given number of
+// addresses.
+func (b *bench) usersInNamespace(ctx context.Context, namespace string, addresses int) (*userdb.DB, *userdb.Type) {
 	s := userSchema()
 	f := s.Types["user"].Fields["email"]
 	f.Many = addresses
@@ -24,9 +25,9 @@ func (b *bench) spacedUsers(ctx context.Context, namespace string, addresses int
 // createOfMany compares creates under a schema that allows ten addresses with creates under one
 // that allows one. Every entry has one address. The names of both namespaces have the same length.
 func (b *bench) createOfMany(ctx context.Context) outcome {
-	db, many := b.spacedUsers(ctx, "many", 10)
+	db, many := b.usersInNamespace(ctx, "many", 10)
 	defer db.Close()
-	db, lone := b.spacedUsers(ctx, "lone", 0)
+	db, lone := b.usersInNamespace(ctx, "lone", 0)
 	defer db.Close()
 	ours, theirs := createVariant(many), createVariant(lone)
 	theirs.name = "without"
@@ -46,12 +47,12 @@ func withTenAddresses(user int) userdb.NewEntry {
 	return n
 }
 
-// createTen compares the create of an entry with ten addresses and ten creates with one address
+// createTen compares one create of an entry with ten addresses to ten creates with one address
 // each.
 func (b *bench) createTen(ctx context.Context) outcome {
-	db, many := b.spacedUsers(ctx, "many", 10)
+	db, many := b.usersInNamespace(ctx, "many", 10)
 	defer db.Close()
-	db, lone := b.spacedUsers(ctx, "lone", 0)
+	db, lone := b.usersInNamespace(ctx, "lone", 0)
 	defer db.Close()
 	return b.compare(ctx, 1, variant{name: "one entry", op: func(ctx context.Context, w, i int) error {
 		_, err := many.Create(ctx, withTenAddresses(serial(i)))
@@ -69,7 +70,7 @@ func (b *bench) createTen(ctx context.Context) outcome {
 // lookupFurther compares lookups by the last of ten addresses with lookups by the first.
 func (b *bench) lookupFurther(ctx context.Context) outcome {
 	const entries = 1000
-	db, users := b.spacedUsers(ctx, "many", 10)
+	db, users := b.usersInNamespace(ctx, "many", 10)
 	defer db.Close()
 	for i := range entries {
 		mustGet(users.Create(ctx, withTenAddresses(i)))
@@ -84,7 +85,7 @@ func (b *bench) lookupFurther(ctx context.Context) outcome {
 }
 
 // createBesideHeld compares creates in a store in which a million deleted entries hold an address
-// each, and creates in one in which nothing is held. Both servers have the same number of keys.
+// each with creates in one in which nothing is held. Both servers have the same number of keys.
 func (b *bench) createBesideHeld(ctx context.Context) outcome {
 	const n = 1_000_000
 	var h host

@@ -46,8 +46,8 @@ func service(ctx context.Context, url string) http.Handler {
 	return mustGet(serve.New(db, serve.Options{}))
 }
 
-// serveHTTP serves the named handler on a free port and prints its URL to standard output. It ends
-// when standard input does.
+// serveHTTP serves the named handler on a free port and prints its URL to standard output. It
+// returns when standard input ends.
 func serveHTTP(ctx context.Context, name, url string) {
 	h, ok := handlers[name]
 	if !ok {
@@ -273,7 +273,8 @@ func (s site) stream(ctx context.Context, users *userdb.Type) (made, received ti
 	return made, time.Since(begin)
 }
 
-// listen calls ready when it is connected, and returns when it has received all events.
+// listen calls ready when it is connected or could not connect, and returns when it has received
+// all events.
 func (s site) listen(ctx context.Context, ready func()) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", s.service.url+"/v1/events?kind=create", nil)
 	if err != nil {

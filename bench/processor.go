@@ -29,13 +29,13 @@ func pin(pids []int) (release func()) {
 			one.Set(cpu)
 		}
 	}
-	place(pids, &one)
-	return func() { place(pids, &all) }
+	runOn(pids, &one)
+	return func() { runOn(pids, &all) }
 }
 
-// place lets all threads of this process and of the given ones run only on cpus. Threads that start
+// runOn lets all threads of this process and of the given ones run only on cpus. Threads that start
 // later inherit that.
-func place(pids []int, cpus *unix.CPUSet) {
+func runOn(pids []int, cpus *unix.CPUSet) {
 	for _, pid := range append(pids, os.Getpid()) {
 		for range 2 { // again, for threads that started meanwhile
 			for _, task := range mustGet(os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")) {

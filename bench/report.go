@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,8 +155,8 @@ var columns = []struct {
 func (rep *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s ·\n%s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
-	b.WriteString("From p50 on, a column shows figures of one operation: that of userdb, and then those of what it is\ncompared with. Client and server are processor time.\n\n")
-	b.WriteString("| row | what | ratio | bounds | target | |")
+	b.WriteString("From p50 on, a column shows figures of one operation: that of userdb, and then that of what it is\ncompared with (in the rows peer-*, that of rueidis and then that of AutoPipeline). A cell is empty if\nnothing was measured. Client and server are processor time. [README.md](README.md) explains ratio,\nbounds and verdict.\n\n")
+	b.WriteString("| row | what | ratio | bounds | target | verdict |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")
 	}
@@ -163,13 +164,22 @@ func (rep *report) markdown() string {
 	for _, r := range rep.Rows {
 		fmt.Fprintf(&b, "| `%s` | %s | %.3f | %.3f–%.3f | %s | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, r.Low, r.High, r.targetText(), r.Verdict)
 		for _, c := range columns {
-			var parts []string
-			for _, v := range r.Variants {
-				parts = append(parts, fmt.Sprintf(c.format, c.of(v)))
-			}
-			fmt.Fprintf(&b, " %s |", strings.Join(parts, " / "))
+			fmt.Fprintf(&b, " %s |", r.cell(c.format, c.of))
 		}
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// cell returns a figure of all variants, or "" if it was not measured.
+func (r reportRow) cell(format string, of func(result) float64) string {
+	measured := func(v result) bool { return of(v) != 0 }
+	if !slices.ContainsFunc(r.Variants, measured) {
+		return ""
+	}
+	var parts []string
+	for _, v := range r.Variants {
+		parts = append(parts, fmt.Sprintf(format, of(v)))
+	}
+	return strings.Join(parts, " / ")
 }

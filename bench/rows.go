@@ -75,7 +75,7 @@ func newBench(quick bool) *bench {
 }
 
 // onNewServer calls f with a copy of b on a new server that holds the population. Servers differ by
-// up to 3 % for as long as they run, depending on where their tables happen to lie in memory.
+// some percent for as long as they run, depending on where their tables happen to lie in memory.
 func (b *bench) onNewServer(ctx context.Context, f func(b *bench) outcome) outcome {
 	var h host
 	defer h.stop()

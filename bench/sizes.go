@@ -22,7 +22,7 @@ var sizes = []int{population, 1_000_000}
 // A cost describes what one job takes in a store.
 type cost struct {
 	job  string
-	took time.Duration // the median of many runs; the time for each part of a job that is done once
+	took time.Duration // the median of many runs, or the time of each part of a job done once
 	cpu  float64       // processor time of both ends, in microseconds
 }
 

@@ -42,7 +42,7 @@ printf 'REDISCLI_AUTH=%s\n' "$backup" >"$work/backup.env"
 cat >"$work/redis.acl" <<'ACL'
 user default off ~* &* +@all
 ACL
-printf 'user userdb on #%s %s\n' "$password_hash" '~* resetchannels -@all +cluster|slots +eval +evalsha +exists +expire +get +hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +info +llen +lrange +memory|usage +mset +persist +pexpire +ping +pttl +rename +sadd +scan +scard +set +sismember +smembers +smismember +srem +sscan +sunionstore +time +type +unlink +xadd +xlen +xrange +xrevrange +xtrim +zadd +zcard +zlexcount +zrange +zrangebylex +zrem +zrevrangebylex +copy +dbsize +dump +exec +getrange +hlen +hscan +mget +multi +restore +strlen +zscore' >>"$work/redis.acl"
+printf 'user userdb on #%s %s\n' "$password_hash" '~* resetchannels -@all +cluster|nodes +cluster|slots +eval +evalsha +exists +expire +get +hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +info +llen +lrange +memory|usage +mset +persist +pexpire +ping +pttl +rename +sadd +scan +scard +set +sismember +smembers +smismember +srem +sscan +sunionstore +time +type +unlink +xadd +xlen +xrange +xrevrange +xtrim +zadd +zcard +zlexcount +zrange +zrangebylex +zrem +zrevrangebylex +copy +dbsize +dump +exec +getrange +hlen +hscan +mget +multi +restore +strlen +zscore' >>"$work/redis.acl"
 printf 'user backup on #%s resetchannels -@all +replconf +sync\n' "$backup_hash" >>"$work/redis.acl"
 # In its container, the server reads redis.acl and redis.conf as another user, so other users must
 # be able to read the files. That is safe, because the hash of 256 random bits reveals nothing.

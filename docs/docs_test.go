@@ -69,8 +69,8 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// TestGo runs the programs and the tests on the pages, and compiles the program in scs.md and all
-// other Go code.
+// TestGo runs the programs on the pages, which must print "true <nil>", and the tests, and compiles
+// the program in scs.md and all other Go code.
 func TestGo(t *testing.T) {
 	imports := "package page\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"encoding/json\"\n\t\"errors\"\n\t\"fmt\"\n\t\"io\"\n\t\"net/http\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
 		"\t\"github.com/coffeenode/userdb/passkey\"\n\t\"github.com/coffeenode/userdb/passkey/pages\"\n\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n\t\"github.com/coffeenode/userdb/web\"\n\t\"github.com/coffeenode/userdb/web/oidc\"\n)\n\n" +
@@ -85,11 +85,11 @@ func TestGo(t *testing.T) {
 				runTest(t, page, code)
 			case page == "scs.md": // this program needs a module that userdb does not require
 				writeFile(t, file, code)
-				goCommand(t, "testdata/scs", "", "build", "-o", os.DevNull, file)
+				goCommand(t, page, "testdata/scs", "", "build", "-o", os.DevNull, file)
 			case strings.HasPrefix(code, "package main"):
 				programs++
 				writeFile(t, file, code)
-				goCommand(t, ".", "true <nil>\n", "run", file)
+				goCommand(t, page, ".", "true <nil>\n", "run", file)
 			default:
 				compiled[fmt.Sprintf("testdata/%s%d/page.go", strings.TrimSuffix(page, ".md"), i)] = imports + code
 			}
@@ -113,7 +113,7 @@ func TestGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, args[2], string(text))
-	goCommand(t, ".", "", args...)
+	goCommand(t, "all other Go code", ".", "", args...)
 }
 
 func writeFile(t *testing.T, file, text string) {
@@ -123,15 +123,15 @@ func writeFile(t *testing.T, file, text string) {
 	}
 }
 
-// goCommand runs the go command in dir and checks what it prints.
-func goCommand(t *testing.T, dir, want string, args ...string) {
+// goCommand runs the go command in dir on the code that what names, and checks what it prints.
+func goCommand(t *testing.T, what, dir, want string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
 	var stderr strings.Builder // including what the go command says about downloads
 	cmd.Stderr = &stderr
 	if out, err := cmd.Output(); err != nil || string(out) != want {
-		t.Errorf("%v\ngot %q, want %q\n%s", err, out, want, stderr.String())
+		t.Errorf("%s: %v\ngot %q, want %q\n%s", what, err, out, want, stderr.String())
 	}
 }
 
@@ -410,9 +410,9 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestTypedPasswords checks that pages that create an account with a password from a form set
+// TestEnteredPasswords checks that pages that create an account with a password from a form set
 // RequirePassword. Otherwise an empty input would create an account without a password.
-func TestTypedPasswords(t *testing.T) {
+func TestEnteredPasswords(t *testing.T) {
 	entry, found := regexp.MustCompile(`userdb\.NewEntry\{[^\n]*Password: *[a-z][^\n]*`), 0
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)

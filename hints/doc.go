@@ -2,7 +2,8 @@
 // original, CoffeeNode UserDB, accepts, and returns the record keys to look up. It does not access
 // a database.
 //
-// A typed constructor returns a [Hint]; [Parse] and [ParseJSON] return one from an operator's text:
+// [UID], [Field], [Any], [Key] and [Facets] return a [Hint]; [Parse] and [ParseJSON] return one
+// from an operator's text:
 //
 //	UID("17c07627d35e")               17c07627d35e   uid=17c07627d35e   ["user","17c07627d35e"]
 //	Field("email", "al@example.org")  email=al@example.org   ["email","al@example.org"]

@@ -9,7 +9,7 @@ import (
 )
 
 func Example() {
-	visitor := "Alice" // typed into a login form
+	visitor := "Alice" // entered into a login form
 	target, err := hints.Any(visitor).Resolve(schema.User(), "user")
 	if err != nil {
 		fmt.Println(err)
@@ -18,7 +18,7 @@ func Example() {
 	for _, k := range target.Keys {
 		fmt.Println(k)
 	}
-	fmt.Println(target.Pattern)
+	fmt.Println(target.Pattern())
 	// Output:
 	// user/email:alice/~prk
 	// user/name:alice/~prk

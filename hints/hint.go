@@ -123,10 +123,16 @@ type Target struct {
 	Keys []recordkey.Key
 	// All means that the hint leads to an entry only if every key leads to it.
 	All bool
-	// Pattern is set only for "*". A SCAN with it finds the SRKs of Value under every field,
-	// including fields that the schema lacks. In a namespace, prefix it with recordkey.Glob of the
-	// namespace's String.
-	Pattern string
+}
+
+// Pattern returns a pattern with which SCAN finds the SRKs of Value under every field, including
+// fields that the schema lacks. It returns "" unless Field is "*". In a namespace, prefix it with
+// recordkey.Glob of the namespace's String.
+func (t Target) Pattern() string {
+	if t.Field != "*" {
+		return ""
+	}
+	return patternForAny(t.Type, t.Value)
 }
 
 // MarshalJSON writes ["prk",KEY,TYPE,FIELD,VALUE], or the same with "srk" and the first key. For
@@ -139,7 +145,7 @@ func (t Target) MarshalJSON() ([]byte, error) {
 		for i, k := range t.Keys {
 			srks[i] = k.String()
 		}
-		list = []any{"any", srks, t.Type, t.Field, t.Value, t.Pattern}
+		list = []any{"any", srks, t.Type, t.Field, t.Value, t.Pattern()}
 	case len(t.Keys) > 0:
 		list = quintuplet(t.Keys[0])
 	}

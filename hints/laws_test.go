@@ -34,7 +34,7 @@ func object(pairs ...string) string {
 	return string(b)
 }
 
-// values generates texts that contain special characters of keys, hints and patterns.
+// values generates texts, many of which contain special characters of keys, hints and patterns.
 func values() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringN(1, 20, 100),

@@ -144,7 +144,7 @@ func prkOrSRK(text string, only recordkey.Kind) (k recordkey.Key, err error) {
 	k, err = recordkey.Parse(text)
 	switch {
 	case err != nil:
-		err = hintError(text, want+": "+placeOf(err))
+		err = hintError(text, want+": "+describeKeyError(err))
 	case k.Namespace() != (recordkey.Namespace{}):
 		err = hintError(text, want+": it lies in a namespace")
 	case k.Kind() != recordkey.KindPRK && k.Kind() != recordkey.KindSRK || only != 0 && k.Kind() != only:

@@ -260,7 +260,7 @@ func compact(t *testing.T, v any) string {
 	return string(b)
 }
 
-// TestAsErrors checks the texts of our errors for hints that the original also refuses.
+// TestAsErrors checks the texts of the errors of AsEntry and AsUser.
 func TestAsErrors(t *testing.T) {
 	s := originalSchema(t)
 	entry := func(b string) error {

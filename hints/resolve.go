@@ -107,7 +107,7 @@ func checkText(s schema.Schema, text string) error {
 		return nil
 	}
 	if _, err := recordkey.Parse(text); err != nil {
-		return errors.New("not a record key: " + placeOf(err))
+		return errors.New("not a record key: " + describeKeyError(err))
 	}
 	return nil
 }
@@ -160,7 +160,6 @@ func (r resolver) resolveAny(value string) (Target, error) {
 			return Target{}, err
 		}
 	}
-	t.Pattern = patternForAny(r.typ, t.Value)
 	return t, nil
 }
 
@@ -261,8 +260,9 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// placeOf returns the reason for an error about a key, preceded by the position in the key.
-func placeOf(err error) string {
+// describeKeyError returns the reason for an error about a key, preceded by the position in the
+// key.
+func describeKeyError(err error) string {
 	if syntax, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return "at byte " + strconv.Itoa(syntax.At) + ": " + syntax.Reason
 	}

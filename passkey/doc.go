@@ -1,6 +1,6 @@
 // Package passkey lets people sign in with passkeys (WebAuthn Level 3). It makes the challenges for
 // browsers and verifies the answers; package userdb stores the passkeys of entries as second
-// factors. Nothing is stored for a challenge.
+// factors. Making a challenge stores nothing; a used one is remembered until it would have expired.
 //
 // Each ceremony has two calls. Begin, BeginTicket, BeginSession and BeginRegistration return a
 // Challenge: options for the browser, and a State that must come back with the answer, such as in a

@@ -57,7 +57,7 @@ type Passkeys struct {
 	db     *userdb.DB
 	users  *userdb.Type
 	config Config
-	place  string // the namespace, type, relying party and field that states belong to
+	scope  string // the namespace, type, relying party and field that states belong to
 	rp     *webauthn.WebAuthn
 }
 
@@ -101,7 +101,7 @@ func New(db *userdb.DB, typ string, c Config) (*Passkeys, error) {
 	}
 	v := view.Of(db)
 	return &Passkeys{
-		db: db, users: users, config: c, place: strings.Join([]string{v.NS.Path(), typ, c.RPID, c.Field}, "\x00"),
+		db: db, users: users, config: c, scope: strings.Join([]string{v.NS.Path(), typ, c.RPID, c.Field}, "\x00"),
 		rp: rp,
 	}, nil
 }

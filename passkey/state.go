@@ -66,7 +66,7 @@ func (p *Passkeys) keys() [][]byte { return view.HooksOf(p.db).DeriveKeys("passk
 // field.
 func (p *Passkeys) sign(key []byte, encoded string) []byte {
 	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(p.place + "\x00" + encoded))
+	mac.Write([]byte(p.scope + "\x00" + encoded))
 	return mac.Sum(nil)
 }
 

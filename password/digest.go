@@ -47,7 +47,7 @@ func (h *Hasher) parse(stored string) (digest, error) {
 	if d, ok, err := h.parseProduct(stored); ok {
 		return d, err
 	}
-	text, nfkc := respell(stored)
+	text, nfkc := convertSpelling(stored)
 	for _, s := range schemes {
 		if m := s.shape.FindStringSubmatch(text); m != nil {
 			d, err := h.parseForeign(s, text, m)

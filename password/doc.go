@@ -41,10 +41,10 @@
 // Better Auth and Lucia normalize passwords to NFKC. A password in another form verifies, but the
 // hash is not renewed, because the owner may type either form.
 //
-// WordPress removes white space around a password, and adds backslashes to a password that is typed
-// into one of its forms. Such a password verifies with and without the backslashes. If WordPress
-// would also accept a different password, the password verifies but the hash is not renewed,
-// because the owner may type the other one.
+// WordPress removes white space around a password, and adds backslashes to a password that is
+// entered into one of its forms. Such a password verifies with and without the backslashes. If
+// WordPress would also accept a different password, the password verifies but the hash is not
+// renewed, because the owner may type the other one.
 //
 // A keyboard may send "ä" as one code point or as two. A password is therefore also compared in its
 // other form, composed (NFC) or decomposed (NFD). If only that form is right, the hash is not

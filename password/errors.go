@@ -7,11 +7,11 @@ var (
 	ErrPolicy = errors.New("password refused")
 	// ErrHash matches every *HashError: the stored text cannot be used to verify a password.
 	ErrHash = errors.New("stored hash is not usable")
-	// ErrOptions matches the errors of New about a cost or a pepper.
+	// ErrOptions matches the errors of New about a cost or a pepper, and those of Prepared.
 	ErrOptions = errors.New("password options")
 )
 
-// The values of PolicyError.Rule, in the order in which the rules are checked.
+// The values of PolicyError.Rule.
 const (
 	ruleMax        = "max"
 	ruleMin        = "min"
@@ -29,7 +29,7 @@ type PolicyError struct {
 	// from a shorter one.
 	Rule   string
 	Reason string // for people; never contains the password
-	Min    int    // for "min", Policy.Min, or 1 for an empty password
+	Min    int    // for "min", Policy.Min, or 1 if that is 0 and the password is empty
 }
 
 // Error returns "password refused" and the reason.

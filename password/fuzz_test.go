@@ -75,11 +75,12 @@ var (
 	spelledScrypt = regexp.MustCompile(`^(?:scrypt:(\d+):(\d+):(\d+)|\$scrypt\$[nN]=(\d+),r=(\d+),p=(\d+))`)
 	spelledPBKDF2 = regexp.MustCompile(`(?i)^(?:pbkdf2:\w+:|\$pbkdf2-\w+\$i=|\{pbkdf2[^}]*\}(?:\$1\$[^$]*\$)?)(\d+)\$`)
 	spelledBcrypt = regexp.MustCompile(`^(?:\$bcrypt-sha256\$(?:v=2,t=)?2.,(?:r=)?(\d+)|(?:\{[\w-]+\}|1\|)\$2.\$(\d+))`)
-	spelledFixed  = regexp.MustCompile(`^(?:\{(?:pbkdf2|scrypt)[^}]*\}[$0-9a-f]|(?:s2:)?[0-9a-f]{32}:)`)
+	// spelledFixed matches hashes whose costs are fixed, or are not written as decimal numbers.
+	spelledFixed = regexp.MustCompile(`^(?:\{(?:pbkdf2|scrypt)[^}]*\}[$0-9a-f]|(?:s2:)?[0-9a-f]{32}:)`)
 )
 
-// costs returns the numbers in a hash by name. It does not use parse, so that it can check what
-// parse accepts.
+// costs returns the numbers in a hash by name; the name of bcrypt's cost is empty. It does not use
+// parse, so that it can check what parse accepts.
 func costs(stored string) map[string]float64 {
 	n := map[string]float64{}
 	for _, m := range number.FindAllStringSubmatch(stored, -1) {
@@ -122,8 +123,8 @@ func withinLimits(stored string) bool {
 		n["rounds"] <= 1e6 && n["pbkdf2"] <= 2e6 && n[""] <= 15 && n["phpass"] <= 20
 }
 
-// expensive reports whether a hash would make fuzzing slow. Such hashes are tested only for their
-// limits.
+// expensive reports whether a hash would make fuzzing slow, or has costs that costs cannot read.
+// Of such hashes, only the limits are tested.
 func expensive(stored string) bool {
 	n := costs(stored)
 	return spelledFixed.MatchString(stored) || n["m"]*n["t"] > 4096 || n["r"]*n["p"]*math.Exp2(n["ln"]) > 4096 ||

@@ -87,8 +87,8 @@ func (h *Hasher) String() string {
 // Format writes String for every verb, so that even %#v prints no pepper.
 func (h *Hasher) Format(f fmt.State, _ rune) { io.WriteString(f, h.String()) }
 
-// Hash returns the text to store for a password. It hashes the bytes of the password unchanged. Its
-// duration depends only on the cost.
+// Hash returns the text to store for a password. It hashes the bytes of the password unchanged. If
+// it returns no error, its duration depends only on the cost.
 //
 // The error is a *PolicyError if the password has more than 72 bytes (1024 with a pepper), or is a
 // shorter password repeated with a NUL byte between the copies, which bcrypt cannot distinguish

@@ -128,9 +128,9 @@ var spellings = []spelling{
 	},
 }
 
-// respell converts a hash in a product's spelling to the form of a scheme. It returns any other
-// text unchanged. nfkc reports whether the product normalizes passwords to NFKC.
-func respell(stored string) (text string, nfkc bool) {
+// convertSpelling converts a hash in a product's spelling to the form of a scheme. It returns any
+// other text unchanged. nfkc reports whether the product normalizes passwords to NFKC.
+func convertSpelling(stored string) (text string, nfkc bool) {
 	for _, s := range spellings {
 		if m := s.shape.FindStringSubmatch(stored); m != nil {
 			if text := s.convert(m); text != "" {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestFieldSpellings verifies one hash of each spelling that people tried to import. All are of the
-// same password.
-func TestFieldSpellings(t *testing.T) {
+// TestImportedSpellings verifies one hash of each spelling that people tried to import, all of the
+// same password, and checks that yescrypt is refused.
+func TestImportedSpellings(t *testing.T) {
 	f, err := os.Open("testdata/forms.csv")
 	if err != nil {
 		t.Fatal(err)

@@ -221,12 +221,12 @@ func TestOtherForm(t *testing.T) {
 		h                      *Hasher
 		want                   Result
 	}{
-		{"set composed, typed decomposed", h.mustHash(t, composed), decomposed, h, Result{OK: true}},
-		{"set decomposed, typed composed", h.mustHash(t, decomposed), composed, h, Result{OK: true}},
-		{"typed in part composed", h.mustHash(t, composed), "Käsefu\u0308ße-Ärger 7", h, Result{OK: true}},
+		{"set composed, entered decomposed", h.mustHash(t, composed), decomposed, h, Result{OK: true}},
+		{"set decomposed, entered composed", h.mustHash(t, decomposed), composed, h, Result{OK: true}},
+		{"entered in part composed", h.mustHash(t, composed), "Käsefu\u0308ße-Ärger 7", h, Result{OK: true}},
 		{"with a pepper", peppered.mustHash(t, composed), decomposed, peppered, Result{OK: true}},
-		{"imported, typed as it was set", raw(t, "b", 4, composed), composed, h.withCost(5), Result{OK: true, Renew: renewCost}},
-		{"imported, typed in the other form", raw(t, "b", 4, composed), decomposed, h.withCost(5), Result{OK: true}},
+		{"imported, entered as it was set", raw(t, "b", 4, composed), composed, h.withCost(5), Result{OK: true, Renew: renewCost}},
+		{"imported, entered in the other form", raw(t, "b", 4, composed), decomposed, h.withCost(5), Result{OK: true}},
 		{"another algorithm", passlib(composed), decomposed, h, Result{OK: true}},
 		{"WordPress, through a form", "$wp" + raw(t, "y", cost, string(wordPressSecret([]byte(composed+`\'s`)))), decomposed + "'s", h, Result{OK: true}},
 		{"too long decomposed", h.mustHash(t, strings.Repeat("ä", 36)), strings.Repeat("a\u0308", 36), h, Result{OK: true}},

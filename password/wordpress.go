@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// WordPress removes white space around a password. If a password is typed into one of its forms,
+// WordPress removes white space around a password. If a password is entered into one of its forms,
 // WordPress also puts a backslash before some characters, both when the password is set and when it
 // is checked. Passwords from its commands or plugins get no backslashes. A password is therefore
 // tried with and without backslashes if the two differ.

@@ -44,7 +44,7 @@ const (
 )
 
 // A Key represents a parsed record key. Keys are comparable with ==, can be used as map keys, and
-// are equal exactly if their texts are. A Key is immutable and safe for concurrent use.
+// are equal if and only if their texts are. A Key is immutable and safe for concurrent use.
 //
 // The zero Key is not a valid key: IsValid returns false, and AppendText refuses it.
 type Key struct {
@@ -204,7 +204,7 @@ func (k Key) IsValid() bool { return k.kind != 0 }
 // Kind returns the kind of record that k names.
 func (k Key) Kind() Kind { return k.kind }
 
-// Namespace returns the namespace of k. It is zero for a key of the whole store.
+// Namespace returns the namespace of k. It is zero for a key outside any namespace.
 func (k Key) Namespace() Namespace { return k.ns }
 
 // Type returns the type of the entry, unescaped, or "" for a KindOwn key without an entry.
@@ -238,10 +238,11 @@ func (k Key) Parts() []string {
 	return parts
 }
 
-// Compare orders keys by namespace, type, field, value, kind and name or parts. It compares the
-// bytes of namespaces and of parts as they are escaped, and all others before escaping. Tertiary
-// keys and own keys of an entry therefore follow the key of the entry. This is not the order of the
-// keys' texts. Compare returns 0 exactly for equal keys; the zero Key comes first.
+// Compare orders keys by namespace, type, field, value, kind and name or parts. It compares
+// namespaces and parts in their escaped form, and everything else unescaped, byte by byte.
+// Because the kind comes after the value, tertiary keys and own keys of an entry follow the key of
+// the entry. This is not the order of the keys' texts. Compare returns 0 only for equal keys; the
+// zero Key comes first.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(
 		strings.Compare(k.ns.path, o.ns.path),

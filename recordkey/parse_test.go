@@ -156,6 +156,7 @@ func TestNoKeyHasBracesOrSpace(t *testing.T) {
 	})
 }
 
+// naughtyStrings returns the Big List of Naughty Strings: texts that many programs mishandle.
 func naughtyStrings(t testing.TB) []string {
 	text, err := os.ReadFile("../test/testdata/blns.json")
 	if err != nil {
@@ -180,7 +181,7 @@ func TestNaughtyStrings(t *testing.T) {
 		}
 		n++
 		if got, err := recordkey.Parse(k.String()); err != nil || got != k || got.Value() != s {
-			t.Errorf("%q is read back as %v, %v", s, got, err)
+			t.Errorf("%q is read back as %v, %v; want the same", s, got, err)
 		}
 		ns, err := recordkey.Namespace{}.Sub(s)
 		if err != nil || parse(k.In(ns).String()).Namespace() != ns || namespace(ns.Path()) != ns {
@@ -269,7 +270,7 @@ func FuzzParse(f *testing.F) {
 		}
 		rebuilt, err := rebuild(k)
 		if err != nil || rebuilt != k {
-			t.Errorf("%q, built from its parts, is %v, %v", s, rebuilt, err)
+			t.Errorf("%q, built from its parts, is %v, %v; want the same key", s, rebuilt, err)
 		}
 	})
 }

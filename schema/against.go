@@ -12,7 +12,7 @@ import (
 // force.
 type Relation int
 
-// The relations. If several hold, Compare returns the last.
+// The relations. If several apply, Compare returns the last.
 const (
 	// Same: neither declaration has anything that the other lacks.
 	Same Relation = iota

@@ -156,7 +156,7 @@ func TestAdditionOfTyped(t *testing.T) {
 		t.Errorf("WithoutBuilding returns %+v, want %+v", before, loose)
 	}
 	if !reflect.DeepEqual(building.Typed(), []string{"email", "name"}) || !reflect.DeepEqual(loose.Typed(), []string{"email"}) {
-		t.Errorf("typed fields: %q while name becomes typed, %q before", building.Typed(), loose.Typed())
+		t.Errorf("typed fields: %q while name becomes typed, %q before; want email and name, then email", building.Typed(), loose.Typed())
 	}
 	for name, typ := range map[string]schema.Type{"a typed field": building, "an untyped one": loose} {
 		typ.Building = building.Building
@@ -196,7 +196,7 @@ func TestFirstMany(t *testing.T) {
 		building := tt.to
 		building.Building = &schema.Building{ID: "x", What: more}
 		if !building.Building.BecomesMany("name") {
-			t.Errorf("%q does not allow many", more)
+			t.Errorf("while %q are being built: BecomesMany returns false, want true", more)
 		}
 		before := building.WithoutBuilding()
 		for what, typ := range map[string]schema.Type{"while building": building, "before": before} {

@@ -37,10 +37,10 @@ func TestIntegersKeepDigits(t *testing.T) {
 		}
 		text, err := json.Marshal(v)
 		if again, rereadErr := ParseJSON(tt.codec, text); err != nil || rereadErr != nil || again != v {
-			t.Errorf("%s as %s: marshaled as %s, %v, and read as %q, %v", tt.text, tt.codec, text, err, again.Wire(), rereadErr)
+			t.Errorf("%s as %s: marshaled as %s, %v, and read as %q, %v; want %q", tt.text, tt.codec, text, err, again.Wire(), rereadErr, tt.want)
 		}
 		if read, err := Decode(tt.codec, v.Wire()); err != nil || read != v {
-			t.Errorf("%s as %s: decoded as %q, %v", tt.text, tt.codec, read.Wire(), err)
+			t.Errorf("%s as %s: decoded as %q, %v; want %q", tt.text, tt.codec, read.Wire(), err, tt.want)
 		}
 	}
 }

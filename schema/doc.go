@@ -51,6 +51,6 @@
 //	json      {"a":[1,null]}              {"a":[1,null]}
 //	null      null                        null
 //
-// [Decode] reads the wire form, [ParseText] reads what a person typed, and [ParseJSON] reads the
+// [Decode] reads the wire form, [ParseText] reads what a person entered, and [ParseJSON] reads the
 // JSON of an entry. Their errors are of type [ValueError].
 package schema

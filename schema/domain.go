@@ -35,8 +35,8 @@ func foldHost(s string) (form string, ok bool) {
 	return unquote(foldCase(s[:at])) + "@" + host, ok
 }
 
-// urlHost returns the start and end of the host in an http or https URL. It returns -1 for start if
-// s is no such URL.
+// urlHost returns the start and end of the host in an http or https URL. It returns -1 as the start
+// if s is not such a URL.
 func urlHost(s string) (at, end int) {
 	scheme, _, ok := strings.Cut(s, "://")
 	if !ok || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {

@@ -199,11 +199,12 @@ func TestStoredForms(t *testing.T) {
 		loaded := schema.Type{Primary: "id", Fields: ordered, Orders: stored}.FromStore()
 		again := loaded.WithCurrentForm().FromStore()
 		if loaded.ListsUnset() != listsUnset || again.Orders != loaded.Orders {
-			t.Errorf("orders of version %q: loaded as %q, stored and loaded again as %q", stored, loaded.Orders, again.Orders)
+			t.Errorf("orders of version %q: loaded as %q, which lists unset values: %v, want %v; stored and loaded again as %q, want no change",
+				stored, loaded.Orders, loaded.ListsUnset(), listsUnset, again.Orders)
 		}
 	}
 	if loaded := (schema.Type{Primary: "id"}).FromStore(); !loaded.ListsUnset() || loaded.WithCurrentForm().Orders != "" {
-		t.Errorf("a type without ordered fields has version %q of ordered indexes", loaded.Orders)
+		t.Errorf("a type without ordered fields has version %q of ordered indexes, want the current one, which is not stored", loaded.Orders)
 	}
 	for _, test := range []struct {
 		stored schema.Type

@@ -90,7 +90,7 @@ func TestNumberLaw(t *testing.T) {
 		want := math.Float64frombits(rapid.Uint64().Draw(t, "bits"))
 		got, ok := schema.Number(want).Number()
 		if !ok || got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
-			t.Fatalf("%g: got %g, %t", want, got, ok)
+			t.Fatalf("got %g, %t; want %g, true", got, ok, want)
 		}
 	})
 }

@@ -326,7 +326,7 @@ func TestRoles(t *testing.T) {
 		written, err := json.Marshal(want)
 		var read schema.Role
 		if err != nil || json.Unmarshal(written, &read) != nil || read != want {
-			t.Errorf("%v: %s, %v", want, written, read)
+			t.Errorf("%v: written as %s, and read as %v; want no change", want, written, read)
 		}
 	}
 	typ := schema.Type{Fields: map[string]schema.Field{"a": {Role: schema.RoleSecondary | schema.RoleOrdered}, "b": {Role: schema.RoleOrdered}}}

@@ -46,7 +46,7 @@ type Type struct {
 	// to sign in, whether or not Factors is set.
 	Factors bool `json:"factors,omitempty"`
 	// Retired lists the names of fields and tertiary records that a change of the schema removed.
-	// Only another such change can declare one of them again.
+	// Only another such schema change can declare one of them again.
 	Retired []string `json:"retired,omitempty"`
 	// Building describes a migration of the entries of a stored type that is not finished. It has
 	// no meaning in a program's schema. Nil means that no migration is under way.
@@ -117,8 +117,8 @@ type Field struct {
 	// Codec says how values are written. "" means CodecText.
 	Codec Codec `json:"codec,omitempty"`
 	// Kind names a rule for values: email, email-dots, username, nickname, url or pattern. "" means
-	// no rule. email-dots also accepts the mailboxes of carriers that have dots at any place before
-	// the @, such as a..b.@docomo.ne.jp.
+	// no rule. email-dots also accepts the mailboxes of carriers that have dots at any position
+	// before the @, such as a..b.@docomo.ne.jp.
 	Kind string `json:"kind,omitempty"`
 	// Pattern is a regular expression in RE2 syntax that values must match in addition to their
 	// Kind. "" means no pattern. The kind pattern requires one.

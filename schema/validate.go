@@ -187,6 +187,8 @@ func (t Type) tertiaryProblem(name string, r Tertiary) *problem {
 	)
 }
 
+// retiredProblem returns a problem if t.Retired has too many names, an invalid name, the primary
+// field, or a name that t declares both as a field and as a tertiary record.
 func (t Type) retiredProblem() *problem {
 	if len(t.Retired) > maxRetired {
 		return problemf("more than %d names", maxRetired)

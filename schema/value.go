@@ -179,12 +179,12 @@ const MaxFacet = 64 << 10
 // as \u0001.
 const maxQuoted = 6*MaxFacet + 2
 
-// Decode returns the value of codec c with the given wire form; c "" means CodecText. It accepts
-// every form that CoffeeNode UserDB, the original of this store, accepts, and keeps the wire form
-// unchanged. For CodecNumber it accepts any text (see Value.Number), and for CodecIdentity it
-// returns a text. It is stricter than the original in three cases: a date must be an ISO date with
-// a time zone or without a time, a boolean must be true, false or null (null is Null), and a null
-// must be null. The error is a *ValueError.
+// Decode returns the value of codec c with the given wire form, which it keeps unchanged; c ""
+// means CodecText. Except in three cases, it accepts every form that CoffeeNode UserDB, the
+// original of this store, accepts: a date must be an ISO date with a time zone or without a time, a
+// boolean must be true, false or null (null is Null), and a null must be null. For CodecNumber it
+// accepts any text (see Value.Number), and for CodecIdentity it returns a text. The error is a
+// *ValueError.
 func Decode(c Codec, wire string) (Value, error) {
 	reason := ""
 	switch c {
@@ -218,7 +218,7 @@ func Decode(c Codec, wire string) (Value, error) {
 	return Value{c, wire}, nil
 }
 
-// ParseText parses text that a person typed for a field of codec c: a number like 42 or -1.5e3,
+// ParseText parses text that a person entered for a field of codec c: a number like 42 or -1.5e3,
 // true or false, an ISO date, any JSON value, or null. Unlike Decode it refuses text that only
 // begins like a number. The error is a *ValueError.
 func ParseText(c Codec, text string) (Value, error) {

@@ -277,7 +277,7 @@ func anyValue() *rapid.Generator[schema.Value] {
 	)
 }
 
-// TestValueRoundTrip checks that values can be read back from their wire form, as typed text, and
+// TestValueRoundTrip checks that values can be read back from their wire form, as entered text, and
 // from the JSON of an entry.
 func TestValueRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

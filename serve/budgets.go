@@ -37,84 +37,84 @@ var maxBodies = 64 << 20
 // take six times as much. Tests lower it.
 var maxResponses = 128 << 20
 
-// shares is the number of holders that together can use up a quota.
+// shares is the number of clients that together can use up a quota.
 const shares = 4
 
 // A quota limits how much of something requests may have at the same time. The requests of one
-// holder, which is a key or an operator, may have at most a quarter of it, so that one holder alone
+// client, which is a key or an operator, may have at most a quarter of it, so that one client alone
 // cannot keep out the others. It is safe for concurrent use.
 type quota struct {
 	total int
 
 	mu      sync.Mutex
 	used    int
-	by      map[string]int // by holder
+	by      map[string]int // by client
 	waiting []*waiter      // in the order in which they came
 }
 
 // A waiter is a request that waits until it has n of a quota.
 type waiter struct {
-	holder  string
+	client  string
 	n       int
-	granted chan struct{} // closed when the holder has n more
+	granted chan struct{} // closed when the client has n more
 }
 
 func newQuota(total int) *quota { return &quota{total: total, by: map[string]int{}} }
 
-// fits reports whether n more are free, and whether a holder may have that many more.
-func (q *quota) fits(holder string, n int) (free, allowed bool) {
-	return q.used+n <= q.total, q.by[holder]+n <= max(1, q.total/shares)
+// fits reports whether n more are free, and whether a client may have that many more.
+func (q *quota) fits(client string, n int) (free, allowed bool) {
+	return q.used+n <= q.total, q.by[client]+n <= max(1, q.total/shares)
 }
 
-// add gives a holder n more, or takes away as many if n is negative.
-func (q *quota) add(holder string, n int) {
+// add gives a client n more, or takes away as many if n is negative.
+func (q *quota) add(client string, n int) {
 	q.used += n
-	if q.by[holder] += n; q.by[holder] == 0 {
-		delete(q.by, holder)
+	if q.by[client] += n; q.by[client] == 0 {
+		delete(q.by, client)
 	}
 }
 
-// take takes n for a holder, or returns a problem with [userdb.CodeUnavailable].
-func (q *quota) take(holder string, n int) error {
+// take takes n for a client, or returns a problem with [userdb.CodeUnavailable].
+func (q *quota) take(client string, n int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.takeLocked(holder, n)
+	return q.takeLocked(client, n)
 }
 
-func (q *quota) takeLocked(holder string, n int) error {
-	switch free, allowed := q.fits(holder, n); {
+func (q *quota) takeLocked(client string, n int) error {
+	switch free, allowed := q.fits(client, n); {
 	case !free:
 		return problem(userdb.CodeUnavailable, "too many requests at once").withRetryAfter(1)
 	case !allowed:
 		return problem(userdb.CodeUnavailable, "too many requests at once from one sender").withRetryAfter(1)
 	}
-	q.add(holder, n)
+	q.add(client, n)
 	return nil
 }
 
-// give gives back n that a holder took, and grants what is free now to waiters, in the order in
-// which they came. If n is negative, the holder takes that much more, even if it is not free.
-func (q *quota) give(holder string, n int) {
+// give gives back n that a client took, and grants what is free now to waiters, in the order in
+// which they came. If n is negative, the client takes that much more, even if it is not free.
+func (q *quota) give(client string, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.add(holder, -n)
+	q.add(client, -n)
 	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
-		free, allowed := q.fits(w.holder, w.n)
+		free, allowed := q.fits(w.client, w.n)
 		if free && allowed {
-			q.add(w.holder, w.n)
+			q.add(w.client, w.n)
 			close(w.granted)
 		}
 		return free && allowed
 	})
 }
 
-// wait takes n for a holder as soon as that much is free. If that takes longer than placeTimeout or
-// ctx ends, it returns the problem that take would have returned. Callers already have a place,
+// wait takes n for a client as soon as that much is free. If that takes longer than slotTimeout or
+// ctx ends, it returns the problem that take would have returned. Callers already have a slot,
 // which limits how many of them wait.
-func (q *quota) wait(ctx context.Context, holder string, n int) error {
-	w := &waiter{holder, n, make(chan struct{})}
+func (q *quota) wait(ctx context.Context, client string, n int) error {
+	w := &waiter{client, n, make(chan struct{})}
 	q.mu.Lock()
-	err := q.takeLocked(holder, n)
+	err := q.takeLocked(client, n)
 	if err != nil {
 		q.waiting = append(q.waiting, w)
 	}
@@ -122,7 +122,7 @@ func (q *quota) wait(ctx context.Context, holder string, n int) error {
 	if err == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
 	select {
 	case <-w.granted:
@@ -139,24 +139,24 @@ func (q *quota) wait(ctx context.Context, holder string, n int) error {
 	return err
 }
 
-// place takes one place for a holder. leave gives it back; calling leave again does nothing.
-func (q *quota) place(holder string) (leave func(), err error) {
-	if err := q.take(holder, 1); err != nil {
+// takeSlot takes one slot for a client. leave gives it back; calling leave again does nothing.
+func (q *quota) takeSlot(client string) (leave func(), err error) {
+	if err := q.take(client, 1); err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { q.give(holder, 1) }), nil
+	return sync.OnceFunc(func() { q.give(client, 1) }), nil
 }
 
 // readBody reads the body of a request into memory and replaces the request's body with it, so that
-// a client that sends slowly takes no place. What was read counts against the quota of bodies until
+// a client that sends slowly takes no slot. What was read counts against the quota of bodies until
 // release is called. If the connection fails, the new body ends with the error.
-func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, holder string) (release func(), err error) {
+func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, client string) (release func(), err error) {
 	control := http.NewResponseController(w)
 	// If the connection cannot set deadlines, those of the server apply.
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
-	body := &countedBody{Reader: req.Body, quota: b.bodies, holder: holder}
+	body := &countedBody{Reader: req.Body, quota: b.bodies, client: client}
 	text, err := io.ReadAll(io.LimitReader(body, maxBodyBytes+1))
-	release = sync.OnceFunc(func() { b.bodies.give(holder, body.n) })
+	release = sync.OnceFunc(func() { b.bodies.give(client, body.n) })
 	if body.refused != nil {
 		release()
 		return nil, body.refused
@@ -177,17 +177,17 @@ func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, holder stri
 type countedBody struct {
 	io.Reader
 	quota   *quota
-	holder  string
+	client  string
 	n       int
 	refused error // by the quota
 }
 
 func (c *countedBody) Read(b []byte) (int, error) {
-	if c.refused = c.quota.take(c.holder, len(b)); c.refused != nil {
+	if c.refused = c.quota.take(c.client, len(b)); c.refused != nil {
 		return 0, c.refused
 	}
 	n, err := c.Reader.Read(b)
-	c.quota.give(c.holder, len(b)-n)
+	c.quota.give(c.client, len(b)-n)
 	c.n += n
 	return n, err
 }
@@ -197,25 +197,25 @@ type failedReader struct{ err error }
 
 func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
-// placeTimeout is how long a request waits for a place in a budget or for a part of a quota. Tests
+// slotTimeout is how long a request waits for a slot in a budget or for a part of a quota. Tests
 // lower it.
-var placeTimeout = 5 * time.Second
+var slotTimeout = 5 * time.Second
 
 // A budget limits how many requests of one kind from unknown senders run at the same time.
-type budget struct{ places chan struct{} }
+type budget struct{ slots chan struct{} }
 
 // budgets holds a quota or a budget for each kind of request. Requests without credentials have
 // budgets of their own, so that any number of them takes no capacity from requests with
 // credentials. Requests with keys likewise take none from operators.
 type budgets struct {
-	requests, imports, exports, listeners, catchUps, operators, uploads *quota // places
+	requests, imports, exports, listeners, catchUps, operators, uploads *quota // slots
 	bodies, responses                                                   *quota // bytes
 	lookups, visitors, discovery                                        budget
 }
 
-// Values of route.places.
-func importPlaces(b *budgets) *quota { return b.imports }
-func exportPlaces(b *budgets) *quota { return b.exports }
+// Values of route.slots.
+func importSlots(b *budgets) *quota { return b.imports }
+func exportSlots(b *budgets) *quota { return b.exports }
 
 func newBudgets() *budgets {
 	return &budgets{
@@ -227,19 +227,19 @@ func newBudgets() *budgets {
 	}
 }
 
-// take takes a place, which leave gives back. Calling leave again does nothing. If no place is free
+// take takes a slot, which leave gives back. Calling leave again does nothing. If no slot is free
 // in time, take returns a problem with [userdb.CodeUnavailable]. If ctx ends first, it returns the
 // error of ctx.
 func (b *budget) take(ctx context.Context) (leave func(), err error) {
 	select {
-	case b.places <- struct{}{}:
+	case b.slots <- struct{}{}:
 		return b.leave(), nil
 	default:
 	}
-	timer := time.NewTimer(placeTimeout)
+	timer := time.NewTimer(slotTimeout)
 	defer timer.Stop()
 	select {
-	case b.places <- struct{}{}:
+	case b.slots <- struct{}{}:
 		return b.leave(), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -248,18 +248,18 @@ func (b *budget) take(ctx context.Context) (leave func(), err error) {
 	return nil, problem(userdb.CodeUnavailable, "too many requests at once").withRetryAfter(1)
 }
 
-// leave returns a function that gives a place back the first time it is called.
+// leave returns a function that gives a slot back the first time it is called.
 func (b *budget) leave() func() {
 	left := false
 	return func() {
 		if !left {
 			left = true
-			<-b.places
+			<-b.slots
 		}
 	}
 }
 
-// admit takes a place for a request to the console, from the budget for its kind of work.
+// admit takes a slot for a request to the console, from the budget for its kind of work.
 func (b *budgets) admit(ctx context.Context, w console.Work) (leave func(), err error) {
 	operator := web.Entry(ctx).Text(admin.OperatorName)
 	switch w {
@@ -268,7 +268,7 @@ func (b *budgets) admit(ctx context.Context, w console.Work) (leave func(), err 
 	case console.WorkSession:
 		return b.lookups.take(ctx)
 	case console.WorkUpload:
-		return b.uploads.place(operator)
+		return b.uploads.takeSlot(operator)
 	}
-	return b.operators.place(operator)
+	return b.operators.takeSlot(operator)
 }

@@ -115,7 +115,7 @@ func listEvents(c *call, w http.ResponseWriter) error {
 	}
 	out := eventsPage{Events: []Event{}, Next: page.Next, Gap: page.Gap}
 	for _, e := range page.Events {
-		if c.sees(e, nil) {
+		if c.mayReturn(e, nil) {
 			out.Events = append(out.Events, NewEvent(e))
 		}
 	}
@@ -157,9 +157,9 @@ func parseEventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err er
 	return q, streams, nil
 }
 
-// sees reports whether an event is of one of kinds and the key may see it. No kinds means all of
-// them.
-func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
+// mayReturn reports whether an event is of one of kinds and the key may see it. No kinds means all
+// of them.
+func (c *call) mayReturn(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	if len(kinds) > 0 && !slices.Contains(kinds, e.Kind) {
 		return false
 	}
@@ -169,8 +169,8 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	return c.key.CanSee(e.Key.Type())
 }
 
-// pingInterval is the time between two pings of a stream, which it sends even if there are no
-// events. keyCheckInterval is the time between two checks of its key. A stream ends within
+// pingInterval is the time between two pings, which a stream sends even if there are no events.
+// keyCheckInterval is the time between two checks of the key of a stream. A stream ends within
 // keyCheckInterval and admin.KeyMaxAge, together less than five seconds, after its key was revoked.
 var (
 	pingInterval     = 15 * time.Second
@@ -181,11 +181,11 @@ var (
 // until the client disconnects or is too slow, its key is revoked, or the service shuts down.
 func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 	ctx := c.request.Context()
-	leavePlace, err := c.service.budgets.listeners.place(c.key.Name)
+	releaseSlot, err := c.service.budgets.listeners.takeSlot(c.key.Name)
 	if err != nil {
 		return err
 	}
-	defer leavePlace()
+	defer releaseSlot()
 	endCatchUp, catchesUp := func() {}, q.After != userdb.EventsEnd
 	if catchesUp {
 		if endCatchUp, err = c.beginCatchUp(); err != nil {
@@ -222,14 +222,14 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 // feed of the process.
 const catchUpEvents = 200
 
-// beginCatchUp takes a place among the listeners that read the feed for themselves. end gives back
-// the place and the memory of the pages that were read.
+// beginCatchUp takes a slot among the listeners that read the feed for themselves. end gives back
+// the slot and the memory of the pages that were read.
 func (c *call) beginCatchUp() (end func(), err error) {
-	quota, holder := c.service.budgets.catchUps, c.key.Name
-	if err := quota.wait(c.request.Context(), holder, 1); err != nil {
+	quota, client := c.service.budgets.catchUps, c.key.Name
+	if err := quota.wait(c.request.Context(), client, 1); err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { quota.give(holder, 1); c.response.release() }), nil
+	return sync.OnceFunc(func() { quota.give(client, 1); c.response.release() }), nil
 }
 
 // readEvents reads a page of the feed. It takes memory for the page until c.response is released.
@@ -262,11 +262,12 @@ func (l *listener) readFirst(ctx context.Context, q userdb.EventQuery) (userdb.E
 		return page, queryError(err)
 	}
 	if q.Until == "" {
-		// The feed was empty, so nothing limited the page. The feed's first part has the events.
+		// The store had no events when this process began to read, so nothing limited the page. The
+		// first part of l.feed has the events.
 		page.Events, page.Next = nil, ""
 	}
 	at := q.After
-	if page.Gap { // the position is lost, and the client has received nothing after it
+	if page.Gap { // the position is lost, so only the page counts as received
 		at = page.Next
 	}
 	return page, l.markReceived(ctx, q.Until, at)
@@ -370,7 +371,7 @@ func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 		b.WriteString("event: gap\ndata: {}\n\n")
 	}
 	for i, e := range page.Events {
-		if l.c.sees(e, l.kinds) && !l.received[e.ID] {
+		if l.c.mayReturn(e, l.kinds) && !l.received[e.ID] {
 			b.Write(frames[i])
 		}
 		if b.Len() >= maxFrames {

@@ -192,7 +192,7 @@ func TestEventGap(t *testing.T) {
 			must(t, c.Raw.XTrimMaxLen(c.Ctx, key, 0).Err())
 		}
 		if r := c.do("200", "GET", "/v1/events?after="+after, ""); r.str("gap") != "true" || len(r.eventKinds()) != 0 {
-			t.Errorf("got a page that reports no gap or has events: %s", r.text)
+			t.Errorf("got the page %s, want one that reports a gap and has no events", r.text)
 		}
 		l := c.listen(after)
 		c.create(`{"uid":"c"}`)
@@ -356,7 +356,7 @@ func TestOrigins(t *testing.T) {
 // at a time. Listeners that follow the feed, or ask only for new events, do not count.
 func TestListenersThatCatchUp(t *testing.T) {
 	defer serve.SetMaxCatchUps(4)() // so that a key may have one
-	defer serve.SetPlaceTimeout(50 * time.Millisecond)()
+	defer serve.SetSlotTimeout(50 * time.Millisecond)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS})

@@ -135,11 +135,11 @@ func SetMaxResponses(n int) (undo func()) {
 	return func() { maxResponses = before }
 }
 
-// SetPlaceTimeout sets how long a request waits for a place, or for bytes of responses.
-func SetPlaceTimeout(d time.Duration) (undo func()) {
-	before := placeTimeout
-	placeTimeout = d
-	return func() { placeTimeout = before }
+// SetSlotTimeout sets how long a request waits for a slot, or for bytes of responses.
+func SetSlotTimeout(d time.Duration) (undo func()) {
+	before := slotTimeout
+	slotTimeout = d
+	return func() { slotTimeout = before }
 }
 
 // SetStoreTimeout sets how long a request may wait for the store and for hashes.
@@ -184,7 +184,7 @@ func SetFeedInterval(d time.Duration) (undo func()) {
 	return func() { feedInterval = before }
 }
 
-// SetSchemaMaxAge sets how long a schema is trusted to contain all types that are stored.
+// SetSchemaMaxAge sets how long a schema is trusted to be the stored one.
 func SetSchemaMaxAge(d time.Duration) (undo func()) {
 	before := schemaMaxAge
 	schemaMaxAge = d
@@ -203,27 +203,27 @@ func ProblemOf(err error) *Problem { return problemOf(err) }
 // ResponsesOf returns how many bytes of responses to the requests of a key are in memory.
 func (s *Service) ResponsesOf(key string) int { return s.budgets.responses.usedBy(key) }
 
-// PlacesOf returns how many places the requests of a key have.
-func (s *Service) PlacesOf(key string) int { return s.budgets.requests.usedBy(key) }
+// SlotsOf returns how many slots the requests of a key have.
+func (s *Service) SlotsOf(key string) int { return s.budgets.requests.usedBy(key) }
 
-func (q *quota) usedBy(holder string) int {
+func (q *quota) usedBy(client string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.by[holder]
+	return q.by[client]
 }
 
 // HoldResponse takes as much memory as a response to a key may take, until end is called.
 func (s *Service) HoldResponse(key string) (end func()) {
-	r := &response{quota: s.budgets.responses, holder: key}
+	r := &response{quota: s.budgets.responses, client: key}
 	if err := r.Reserve(context.Background()); err != nil {
 		panic(err)
 	}
 	return r.release
 }
 
-// HoldCatchUp takes a place of the listeners of a key that read old events, until end is called. It
+// HoldCatchUp takes a slot of the listeners of a key that read old events, until end is called. It
 // returns nil if there is none.
 func (s *Service) HoldCatchUp(key string) (end func()) {
-	end, _ = s.budgets.catchUps.place(key)
+	end, _ = s.budgets.catchUps.takeSlot(key)
 	return end
 }

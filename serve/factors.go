@@ -82,14 +82,14 @@ func logInFactor(ctx context.Context, c *call, in *loginFactorInput) (*signedOut
 	}
 	p, err := in.Body.proof(c, t)
 	if err != nil {
-		return nil, err
+		return nil, proofError(err)
 	}
 	e, err := t.Prove(ctx, in.Body.Ticket, p, in.Body.attempt())
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = problem(userdb.CodeLogin, "the ticket has expired, was used, or had too many attempts: log in again")
 	}
 	if err != nil {
-		return nil, err
+		return nil, proofError(err)
 	}
 	return signIn(ctx, t, e, in.Body.Visitor, in.Body.Session)
 }
@@ -120,19 +120,30 @@ func raiseSession(ctx context.Context, c *call, in *raiseInput) (*signedOutput, 
 	}
 	p, err := in.Body.proof(c, t)
 	if err != nil {
-		return nil, err
+		return nil, proofError(err)
 	}
 	e, s, secret, err := t.RaiseSession(ctx, in.Body.Secret, p, o)
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = errSessionEnded
 	}
 	if err != nil {
-		return nil, err
+		return nil, proofError(err)
 	}
 	return &signedOutput{etagOf(e), SignedIn{Entry: entryOf(e), Session: &NewSession{secret, sessionOf(s)}}}, nil
 }
 
 var errSessionEnded = problem(userdb.CodeLogin, "the session has ended")
+
+var errProof = problem(userdb.CodeLogin, "the code or the answer of the passkey is wrong or late, or was used before")
+
+// proofError returns errProof if err means that a proof was refused. It returns other errors
+// unchanged.
+func proofError(err error) error {
+	if _, is := errors.AsType[*Problem](err); !is && userdb.CodeOf(err) == userdb.CodeLogin {
+		return errProof
+	}
+	return err
+}
 
 // Factor describes a second factor of an entry.
 type Factor struct {
@@ -197,7 +208,7 @@ type enrolInput struct {
 type enrolOutput struct {
 	Body struct {
 		ID     string `json:"id" doc:"the id for confirm, within an hour; always passkey for a passkey"`
-		Secret string `json:"secret,omitempty" doc:"for totp, in base32, to be typed into the app"`
+		Secret string `json:"secret,omitempty" doc:"for totp, in base32, to be entered into the app"`
 		URI    string `json:"uri,omitempty" example:"otpauth://totp/…" doc:"for totp, for a QR code"`
 		Challenge
 	}
@@ -284,7 +295,7 @@ func confirmFactor(ctx context.Context, c *call, in *confirmInput) (*factorChang
 		err = nil // the factor was added, and its owner sees the codes now or never
 	}
 	if err != nil {
-		return nil, err
+		return nil, proofError(err)
 	}
 	return factorChangeOf(change), nil
 }

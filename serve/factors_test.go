@@ -63,7 +63,9 @@ func TestFactors(t *testing.T) {
 		code := func() string { return totp.Code(secret, totp.Step(clock())) }
 		next := func() string { pass(30 * time.Second); return code() }
 		confirm := factors + "/" + id + "/confirm"
-		c.do("401 login", "POST", confirm, in(`{"code":"12345","session":%q}`))
+		wantDetail := func(r reply, want string) { t.Helper(); c.equal("detail", r.str("detail"), want) }
+		const wrongProof = "the code or the answer of the passkey is wrong or late, or was used before"
+		wantDetail(c.do("401 login", "POST", confirm, in(`{"code":"12345","session":%q}`)), wrongProof)
 		r = c.do("200", "POST", confirm, fmt.Sprintf(`{"code":%q,"session":%q,"agent":"b"}`, code(), session))
 		codes := r.value("recovery_codes").([]any)
 		c.equal("new session", fmt.Sprint(len(codes), r.value("session.level"), r.str("session.agent")), "10 2b")
@@ -80,14 +82,21 @@ func TestFactors(t *testing.T) {
 		}
 		use := func(ticket, proof string) string { return fmt.Sprintf(`{"ticket":%q,%s,"session":{}}`, ticket, proof) }
 		c.do("400 usage", "POST", second, use(refused.str("ticket"), `"totp":"1","recovery_code":"1"`))
-		c.do("401 login", "POST", second, use(refused.str("ticket"), `"totp":"1"`))
-		c.do("401 login", "POST", second, use("x", `"totp":"1"`))
+		wantDetail(c.do("401 login", "POST", second, use(refused.str("ticket"), `"totp":"1"`)), wrongProof)
+		wantDetail(c.do("401 login", "POST", second, use("x", `"totp":"1"`)), "the ticket has expired, was used, or had too many attempts: log in again")
 		r = c.do("200", "POST", second, use(refused.str("ticket"), fmt.Sprintf(`"totp":%q`, next())))
 		c.equal("after two steps", fmt.Sprint(r.str("entry.uid"), r.value("session.level")), "ada2")
 		c.do("401 login", "POST", second, use(refused.str("ticket"), fmt.Sprintf(`"totp":%q`, next())))
 		ticket := c.do("401 factor", "POST", logIn, first).str("ticket")
 		c.do("200", "POST", second, use(ticket, fmt.Sprintf(`"recovery_code":%q`, codes[0])))
 		c.do("401 login", "POST", second, use(c.do("401 factor", "POST", logIn, first).str("ticket"), fmt.Sprintf(`"recovery_code":%q`, codes[0])))
+
+		for _, session := range []string{"", `,"session":{}`} {
+			token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"join","uid":"ada","value":"team 7"}`).str("secret")
+			r = c.do("401 factor", "POST", "/v1/tokens/redeem", fmt.Sprintf(`{"purpose":"join","secret":%q%s}`, token, session))
+			c.equal("value of a token that was redeemed", r.str("value"), "team 7")
+			c.do("404 not_found", "POST", "/v1/tokens/redeem", fmt.Sprintf(`{"purpose":"join","secret":%q}`, token))
+		}
 
 		c.do("409 conflict", "POST", path+"/sessions", `{}`)
 		c.do("409 conflict", "POST", path+"/sessions", `{"level":1}`)
@@ -98,6 +107,7 @@ func TestFactors(t *testing.T) {
 		c.do("403 not_verified", "DELETE", factors+"/"+id, in(`{"session":%q}`))
 		c.do("403 not_verified", "POST", "/v1/session/factor", fmt.Sprintf(`{"secret":%q,"recovery_code":%q}`, session, codes[1]))
 		c.do("200", "POST", "/v1/session/verify", fmt.Sprintf(`{"secret":%q,"password":%q}`, session, factorPassword))
+		wantDetail(c.do("401 login", "POST", "/v1/session/factor", fmt.Sprintf(`{"secret":%q,"recovery_code":"x"}`, session)), wrongProof)
 		r = c.do("200", "POST", "/v1/session/factor", fmt.Sprintf(`{"secret":%q,"recovery_code":%q}`, session, codes[1]))
 		session = r.str("session.secret")
 		r = c.do("200", "POST", path+"/recovery-codes", in(`{"session":%q}`))
@@ -144,7 +154,8 @@ func TestFactorsByOperator(t *testing.T) {
 }
 
 // TestSelfRegistered checks over HTTP that somebody who signs up with the address of another person
-// loses the account when that person verifies the address.
+// loses the account when that person verifies the address. Somebody who verifies an address in a
+// session of the account keeps the account.
 func TestSelfRegistered(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, factorSchema()), serve.Options{})

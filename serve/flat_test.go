@@ -28,8 +28,8 @@ import (
 // creates.
 const residents = 8
 
-// TestStaysFlat checks that the heap, the goroutines and the open files of a service stay constant
-// under mixed load for USERDB_SERVE_MINUTES minutes. So must its records in Redis, except for the
+// TestStaysFlat checks that the heap, the goroutines and the open files of a service do not grow
+// under mixed load for USERDB_SERVE_MINUTES minutes. Nor may its records in Redis, except for the
 // feed, which has a limit of its own. It compares measurements taken between rounds of requests,
 // when nothing is running.
 func TestStaysFlat(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 // A hashGate is an observer that counts the jobs for hash workers and, while it is shut, makes the
 // workers wait.
 type hashGate struct {
-	mu   sync.RWMutex // write-locked while the gate is shut
-	stat sync.Mutex
-	jobs int // waiting for a worker or running
-	most int // the greatest value of jobs so far
+	shut    sync.RWMutex // write-locked while the gate is shut
+	countMu sync.Mutex
+	jobs    int // waiting for a worker or running
+	most    int // the greatest value of jobs so far
 }
 
 func (*hashGate) Call(ctx context.Context, _ string) (context.Context, func(userdb.Outcome)) {
@@ -34,31 +34,31 @@ func (*hashGate) Call(ctx context.Context, _ string) (context.Context, func(user
 func (*hashGate) Event(context.Context, string) {}
 
 func (g *hashGate) Hash(context.Context) (began func(), ended func(userdb.Outcome)) {
-	g.stat.Lock()
-	defer g.stat.Unlock()
+	g.countMu.Lock()
+	defer g.countMu.Unlock()
 	g.jobs++
 	g.most = max(g.most, g.jobs)
-	began = func() { g.mu.RLock(); defer g.mu.RUnlock() }
+	began = func() { g.shut.RLock(); defer g.shut.RUnlock() }
 	return began, func(userdb.Outcome) {
-		g.stat.Lock()
-		defer g.stat.Unlock()
+		g.countMu.Lock()
+		defer g.countMu.Unlock()
 		g.jobs--
 	}
 }
 
 // counts returns how many jobs there are, and the most that there were.
 func (g *hashGate) counts() (jobs, most int) {
-	g.stat.Lock()
-	defer g.stat.Unlock()
+	g.countMu.Lock()
+	defer g.countMu.Unlock()
 	return g.jobs, g.most
 }
 
-// TestFloodOfConsoleSignIns checks that visitors who sign in at the console take no places from
+// TestFloodOfConsoleSignIns checks that visitors who sign in at the console take no slots from
 // requests with keys. A login with a key waits for at most as many hashes as visitors can sign in
 // at the same time.
 func TestFloodOfConsoleSignIns(t *testing.T) {
-	const places, visitors = 4, 60
-	defer serve.SetMaxConcurrent(places)()
+	const slots, visitors = 4, 60
+	defer serve.SetMaxConcurrent(slots)()
 	gate := &hashGate{}
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema(), HashWorkers: 1, Observers: []userdb.Observer{gate}})
 	must(t, err)
@@ -80,8 +80,8 @@ func TestFloodOfConsoleSignIns(t *testing.T) {
 	_, err = admin.AddOperator(c.Ctx, db, "Olga", "correct horse battery")
 	must(t, err)
 
-	gate.mu.Lock()
-	open := sync.OnceFunc(gate.mu.Unlock)
+	gate.shut.Lock()
+	open := sync.OnceFunc(gate.shut.Unlock)
 	var all sync.WaitGroup
 	t.Cleanup(func() { open(); all.Wait() }) // so that the service can end even if the test fails
 	for i := range visitors {
@@ -105,20 +105,20 @@ func TestFloodOfConsoleSignIns(t *testing.T) {
 	for range visitors {
 		<-arrived
 	}
-	c.until("the sign-ins wait for hashes", func() bool { jobs, _ := gate.counts(); return jobs >= places })
+	c.until("the sign-ins wait for hashes", func() bool { jobs, _ := gate.counts(); return jobs >= slots })
 	var login reply
 	all.Go(func() {
 		login = c.send("POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","origin":"198.51.100.1"}`)
 	})
-	c.until("the login waits for its hash", func() bool { jobs, _ := gate.counts(); return jobs > places })
+	c.until("the login waits for its hash", func() bool { jobs, _ := gate.counts(); return jobs > slots })
 	other.do("200", "GET", "/v1/schema", "")
 	open()
 	all.Wait()
 	if login.status != 200 {
 		t.Errorf("the login got %d %s, want 200", login.status, login.text)
 	}
-	if _, most := gate.counts(); most != places+1 {
-		t.Errorf("there were %d jobs for hash workers at the same time, want %d and the login", most, places)
+	if _, most := gate.counts(); most != slots+1 {
+		t.Errorf("there were %d jobs for hash workers at the same time, want %d and the login", most, slots)
 	}
 }
 
@@ -140,8 +140,8 @@ func newGatedClient(t *testing.T) *gatedClient {
 	t.Cleanup(func() { must(t, db.Close()) })
 	g := &gatedClient{client: newClient(t, &testdb.Site{DB: db, Ctx: t.Context()}, serve.Options{}), gate: gate}
 	g.create(alice)
-	gate.mu.Lock()
-	g.open = sync.OnceFunc(func() { gate.mu.Unlock(); g.queued.Wait() })
+	gate.shut.Lock()
+	g.open = sync.OnceFunc(func() { gate.shut.Unlock(); g.queued.Wait() })
 	t.Cleanup(g.open) // so that the service can end even if the test fails
 	return g
 }
@@ -159,7 +159,7 @@ func (g *gatedClient) queue(status int, method, path, body string, headers ...st
 }
 
 // TestRequestsDuringFloodOfLogins checks that requests that wait for a hash use up none of their
-// key's places for other requests.
+// key's slots for other requests.
 func TestRequestsDuringFloodOfLogins(t *testing.T) {
 	defer serve.SetMaxConcurrent(4)() // one for each key
 	g := newGatedClient(t)
@@ -167,18 +167,18 @@ func TestRequestsDuringFloodOfLogins(t *testing.T) {
 	login := func(i int) string {
 		return fmt.Sprintf(`{"identifier":"nobody%d","password":"a wrong one","origin":"192.0.2.%d"}`, i, i)
 	}
-	const places = 65 // half of the queue for one worker
-	for i := range places {
+	const slots = 65 // half of the queue for one worker
+	for i := range slots {
 		g.queue(401, "POST", "/v1/types/user/login", login(i))
 	}
-	if r := g.do("503 unavailable", "POST", "/v1/types/user/login", login(places)); !strings.Contains(r.text, "too many logins at once") {
+	if r := g.do("503 unavailable", "POST", "/v1/types/user/login", login(slots)); !strings.Contains(r.text, "too many logins at once") {
 		g.t.Errorf("a login beyond the queue got %s, want too many logins at once", r.text)
 	}
 	g.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`)
 	g.open()
 }
 
-// TestFloodOfSignUps checks that a visitor who signs up many times leaves places in the queue to
+// TestFloodOfSignUps checks that a visitor who signs up many times leaves slots in the queue to
 // other visitors, whose requests have the same key.
 func TestFloodOfSignUps(t *testing.T) {
 	const entries = "/v1/types/user/entries"

@@ -73,3 +73,30 @@ func TestHeld(t *testing.T) {
 		c.do("409 duplicate", "POST", entries, `{"facets":{"name":"Flo"}}`)
 	})
 }
+
+// TestHeldInvitation invites an address that an account has given up and holds. The response says
+// that somebody has the address, as for an address in use, and that no mail may be sent.
+func TestHeldInvitation(t *testing.T) {
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		sc := testSchema()
+		user := sc.Types["user"]
+		email := user.Fields["email"]
+		email.Hold = schema.Period(time.Hour)
+		user.Fields["email"] = email
+		sc.Types["user"] = user
+		c := newClient(t, s.Under(t, sc), serve.Options{})
+		path := c.create(`{"uid":"u1","facets":{"email":"old@example.com"}}`)
+		secret := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"verify","uid":"u1","field":"email"}`).str("secret")
+		c.do("200", "POST", "/v1/tokens/redeem", fmt.Sprintf(`{"purpose":"verify","secret":%q}`, secret))
+		c.do("200", "PATCH", path, `{"facets":{"email":"new@example.com"}}`)
+		backend := c.withKey(c.makeKey(admin.Key{Name: "backend", Scopes: []string{admin.ScopeLogin}}))
+		for address, want := range map[string]string{
+			"old@example.com":  "known true, held true, secret false",
+			"new@example.com":  "known true, held <nil>, secret false",
+			"free@example.com": "known false, held <nil>, secret true",
+		} {
+			r := backend.do("200", "POST", "/v1/types/user/invitations", fmt.Sprintf(`{"field":"email","address":%q}`, address))
+			c.equal(address, fmt.Sprintf("known %v, held %v, secret %v", r.value("known"), r.value("held"), r.value("secret") != nil), want)
+		}
+	})
+}

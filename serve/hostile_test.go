@@ -424,7 +424,7 @@ func TestTooManyAtOnce(t *testing.T) {
 		pending = append(pending, c.startRequest("POST", "/v1/types/user/lookup", `{"value":"nobody"}`))
 	}
 	c.do("200", "GET", "/v1/schema", "")
-	end := c.occupyPlace("/v1/types/user/entries")
+	end := c.occupySlot("/v1/types/user/entries")
 	if r := c.do("503 unavailable", "GET", "/v1/schema", ""); r.header.Get("Retry-After") == "" {
 		t.Errorf("no Retry-After: %v %s", r.header, r.text)
 	}

@@ -56,7 +56,7 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, 
 }
 
 // recheck returns errWrongKey if a key that was valid no longer is. It returns nil if the store
-// does not answer. It takes no place for its lookup, so that the lookups of others cannot delay it.
+// does not answer. It takes no slot for its lookup, so that the lookups of others cannot delay it.
 func (k *keyCache) recheck(ctx context.Context, header string) error {
 	if _, err := k.lookUp(ctx, header, nil); errors.Is(err, userdb.ErrNotFound) {
 		return errWrongKey
@@ -65,7 +65,7 @@ func (k *keyCache) recheck(ctx context.Context, header string) error {
 }
 
 // lookUp returns the valid key in a header, or ErrNotFound. For a key that is not cached, it takes
-// a place from lookups, unless lookups is nil.
+// a slot from lookups, unless lookups is nil.
 func (k *keyCache) lookUp(ctx context.Context, header string, lookups *budget) (admin.Key, error) {
 	scheme, secret, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > 200 {

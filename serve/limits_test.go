@@ -260,7 +260,8 @@ func TestDirectoryRequestLimits(t *testing.T) {
 
 // TestTagsAreFull checks that a user with as many tags as the schema allows gets no further group
 // from a directory, and that the API gives no user more tags. The response must name the record and
-// the limit or, if a directory creates or replaces a group, say that the group was saved.
+// the limit. If a directory creates or replaces a group, the response must say instead that the
+// group was saved.
 func TestTagsAreFull(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -434,7 +435,7 @@ func TestValuesOfBodies(t *testing.T) {
 	many := func(n int) string { return "[1" + strings.Repeat(",1", n-1) + "]" }
 	for _, body := range []string{`{"uids":` + many(60_000) + `}`, `{"x":{"y":[` + many(30_000) + `,` + many(30_000) + `]}}`, many(60_001)} {
 		if r := c.do("400 usage", "POST", "/v1/types/user/entries/get", body); !strings.Contains(r.text, "the body has too many values") {
-			t.Errorf("got %.200s, want an error that the body has too many values", r.text)
+			t.Errorf("%.12s…: got %.200s, want an error that the body has too many values", body, r.text)
 		}
 	}
 	if r := c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":`+many(59_999)+`}`); !strings.Contains(r.text, "/uids: expected array length") {
@@ -446,8 +447,8 @@ func TestValuesOfBodies(t *testing.T) {
 	c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":`+many(60_000)+`}}`)
 }
 
-// TestMemoryOfBodies checks how much memory a body of 1 MiB takes when it is decoded, whatever its
-// values are and wherever they are.
+// TestMemoryOfBodies checks that a decoded body takes at most 15 MiB. In facets, the values of a
+// body of 1 MiB may have any form. Elsewhere, so many values are refused.
 func TestMemoryOfBodies(t *testing.T) {
 	const most = 15 << 20
 	heap := func() int64 {
@@ -461,18 +462,18 @@ func TestMemoryOfBodies(t *testing.T) {
 		before := heap()
 		body, err := serve.DecodeBody([]byte(`{"facets":{"name":` + many + `}}`))
 		if took := heap() - before; err != nil || took > most {
-			t.Errorf("a facet with values %s took %d bytes, error %v", value, took, err)
+			t.Errorf("a facet with values %s took %d bytes, error %v; want at most %d bytes", value, took, err, most)
 		}
 		runtime.KeepAlive(body)
 		if body, err = serve.DecodeBody([]byte(`{"value":` + many + `}`)); err == nil || body != nil {
-			t.Errorf("another member with values %s was decoded", value)
+			t.Errorf("another member with values %s: got error %v, want it refused", value, err)
 		}
 	}
 	largest := `[` + strings.Repeat(`{"":0},`, 29_990) + `0]`
 	before := heap()
 	body, err := serve.DecodeBody([]byte(`{"value":` + largest + `}`))
 	if took := heap() - before; err != nil || took > most {
-		t.Errorf("the most values that a body may have took %d bytes, error %v", took, err)
+		t.Errorf("the most values that a body may have took %d bytes, error %v; want at most %d bytes", took, err, most)
 	}
 	runtime.KeepAlive(body)
 }

@@ -126,7 +126,7 @@ const (
 )
 
 func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, error) {
-	t, err := c.findFreshType(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ type countOutput struct {
 }
 
 func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, error) {
-	t, err := c.findFreshType(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}

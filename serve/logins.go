@@ -344,16 +344,33 @@ func activeResponse(e userdb.Entry, s userdb.Session) *activeOutput {
 	return &activeOutput{SessionStatus{true, ptr(entryOf(e)), ptr(sessionOf(s))}}
 }
 
-// findSession returns the session with a secret, and its entry and type. It searches all types that
-// the key may see, and returns [userdb.ErrNotFound] if none has it.
-func (c *call) findSession(ctx context.Context, secret string) (*userdb.Type, userdb.Entry, userdb.Session, error) {
+// findSession returns the session with a secret, and its entry and type. The errors are those of
+// search.
+func (c *call) findSession(ctx context.Context, secret string) (t *userdb.Type, e userdb.Entry, s userdb.Session, err error) {
+	t, err = c.search(ctx, func(t *userdb.Type) (err error) {
+		e, s, err = t.Session(ctx, secret)
+		return err
+	})
+	return t, e, s, err
+}
+
+// search returns the type for which find returns no error. It tries all types that the key may see,
+// because secrets do not name their type. It goes on after [userdb.ErrCorrupt], because the damaged
+// record may be that of another entry with the same UID. If find succeeds for no type, the error is
+// ErrCorrupt if a record is damaged, and otherwise [userdb.ErrNotFound].
+func (c *call) search(ctx context.Context, find func(*userdb.Type) error) (*userdb.Type, error) {
+	failure := userdb.ErrNotFound
 	for t := range c.visibleTypes(ctx) {
-		e, s, err := t.Session(ctx, secret)
-		if !errors.Is(err, userdb.ErrNotFound) {
-			return t, e, s, err
+		switch err := find(t); {
+		case err == nil:
+			return t, nil
+		case errors.Is(err, userdb.ErrCorrupt):
+			failure = err
+		case !errors.Is(err, userdb.ErrNotFound):
+			return t, err
 		}
 	}
-	return nil, userdb.Entry{}, userdb.Session{}, userdb.ErrNotFound
+	return nil, failure
 }
 
 func getSession(ctx context.Context, c *call, in *secretInput) (*activeOutput, error) {

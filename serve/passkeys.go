@@ -163,11 +163,11 @@ func logInPasskey(ctx context.Context, c *call, in *loginPasskeyInput) (*signedO
 	}
 	p, err := in.Body.Passkey.proof(c, t)
 	if err != nil {
-		return nil, err
+		return nil, proofError(err)
 	}
 	e, err := t.LoginPasskey(ctx, p, in.Body.attempt())
 	if err != nil {
-		return nil, passkeyError(err)
+		return nil, proofError(passkeyError(err))
 	}
 	return signIn(ctx, t, e, in.Body.Visitor, in.Body.Session)
 }

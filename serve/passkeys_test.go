@@ -109,7 +109,7 @@ func TestPasskeys(t *testing.T) {
 		challenge()
 		c.equal("records after challenges", c.dump(), before)
 		answer := c.answer(r, d.Get)
-		c.do("401 login", "POST", alone, fmt.Sprintf(`{%s}`, c.answer(challenge(), evil.Get)))
+		c.equal("detail", c.do("401 login", "POST", alone, fmt.Sprintf(`{%s}`, c.answer(challenge(), evil.Get))).str("detail"), "the code or the answer of the passkey is wrong or late, or was used before")
 		c.do("401 login", "POST", alone, fmt.Sprintf(`{%s}`, strings.Replace(answer, r.str("state"), challenge().str("state"), 1)))
 		c.do("401 login", "POST", alone, fmt.Sprintf(`{%s}`, c.answer(challenge(), d.With(func(d *authenticator.Device) { d.Auth.Options.UserNotVerified = true }).Get)))
 		c.do("413 usage", "POST", alone, fmt.Sprintf(`{"passkey":{"state":%q,"answer":{"x":%q}}}`, r.str("state"), strings.Repeat("x", passkey.MaxAnswer)))

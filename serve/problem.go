@@ -13,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
@@ -33,6 +34,7 @@ type Problem struct {
 	Ticket     string         `json:"ticket,omitempty" doc:"with code factor: a secret for the second step of a login, good for five minutes"`
 	Methods    []string       `json:"methods,omitempty" doc:"with code factor: the methods of the second step, such as totp, recovery and passkey"`
 	Done       bool           `json:"done,omitempty" doc:"with code factor: the change was made, but nobody was signed in"`
+	Value      string         `json:"value,omitempty" doc:"with code factor: the value that was bound to the token, if one was redeemed"`
 	Errors     []FieldProblem `json:"errors,omitempty" doc:"everything that is wrong with the request"`
 
 	scimType string // for SCIM responses
@@ -235,6 +237,8 @@ func unavailableDetail(err error) string {
 	switch {
 	case busy:
 		return "too many logins at once"
+	case errors.Is(err, transfer.ErrLost):
+		return "a server restarted, or a replica took over, during the import: imported lines may be missing; import again with on_duplicate=skip"
 	case errors.Is(err, scim.ErrPartial):
 		return "the store is not available: " + changesRemain
 	case errors.Is(err, context.Canceled):

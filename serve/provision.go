@@ -52,9 +52,9 @@ func (s *Service) describeSCIM(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	// A client that reads slowly must not keep the place. If the connection cannot set deadlines,
+	// A client that reads slowly must not keep the slot. If the connection cannot set deadlines,
 	// those of the server apply.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(placeTimeout))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(slotTimeout))
 	return s.scim.Describe(w, r, s.db.Schema().Types[scim.UserType])
 }
 

@@ -14,7 +14,7 @@ import (
 // came, until it is used up, and that waiters who give up leave the queue.
 func TestWaitersOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQuota(40) // 10 for each holder
+		q := newQuota(40) // 10 for each client
 		if err := q.take("a", 10); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestWaitersOfAQuota(t *testing.T) {
 			}
 		}
 		if err := q.wait(ctx, "b", 10); err != nil {
-			t.Errorf("another holder: got %v, want no error", err)
+			t.Errorf("another client: got %v, want no error", err)
 		}
 		check("at first", nil, nil, 10, 4)
 		q.give("a", 4)
@@ -71,10 +71,10 @@ func (w watchedReader) Read(b []byte) (int, error) {
 }
 
 // TestBodiesAreCountedFirst checks that a body counts against the quota before it is read, and that
-// no more is read than a holder may have.
+// no more is read than a client may have.
 func TestBodiesAreCountedFirst(t *testing.T) {
 	q := newQuota(4 << 20)
-	body := &countedBody{quota: q, holder: "a"}
+	body := &countedBody{quota: q, client: "a"}
 	body.Reader = watchedReader{strings.NewReader(strings.Repeat("x", 4<<20)), func(n int) {
 		if q.used != body.n+n {
 			t.Errorf("%d bytes are counted while %d are there and %d more are read, want %d", q.used, body.n, n, body.n+n)

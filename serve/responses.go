@@ -10,47 +10,47 @@ import (
 // the quota is used up.
 const smallResponse = 32 << 10
 
-// A response is the part of the quota for responses that the response to one request holds. It is
-// not safe for concurrent use.
+// A response is the part of the quota for responses that is reserved for the response to one
+// request. It is not safe for concurrent use.
 type response struct {
 	quota  *quota
-	holder string
+	client string
 	n      int
 }
 
-// Reserve waits until the quota has room for as much as a request may read, and holds that much.
-// Requests that may read many entries reserve before they read any. While the response holds
-// something, Reserve does nothing.
+// Reserve waits until the quota has room for as much as a request may read, and reserves that much.
+// Requests that may read many entries reserve before they read any. If something is reserved
+// already, Reserve does nothing.
 func (r *response) Reserve(ctx context.Context) error {
 	if r.n > 0 {
 		return nil
 	}
-	err := r.quota.wait(ctx, r.holder, maxReadBytes)
+	err := r.quota.wait(ctx, r.client, maxReadBytes)
 	if err == nil {
 		r.n = maxReadBytes
 	}
 	return err
 }
 
-// Charge replaces what the response holds with the size of its body, before the body is encoded. It
-// returns a problem with [userdb.CodeUnavailable] if that is much more and the quota has no room
+// Charge changes what is reserved to the size of the response's body, before the body is encoded.
+// It returns a problem with [userdb.CodeUnavailable] if that is much more and the quota has no room
 // for it.
 func (r *response) Charge(body any) error {
 	more := memoryOf(body) - r.n
 	if more > smallResponse+r.n/4 {
-		if err := r.quota.take(r.holder, more); err != nil {
+		if err := r.quota.take(r.client, more); err != nil {
 			return err
 		}
 	} else {
-		r.quota.give(r.holder, -more)
+		r.quota.give(r.client, -more)
 	}
 	r.n += more
 	return nil
 }
 
-// release gives back what the response holds. Calling it again does nothing.
+// release gives back what is reserved. Calling it again does nothing.
 func (r *response) release() {
-	r.quota.give(r.holder, r.n)
+	r.quota.give(r.client, r.n)
 	r.n = 0
 }
 

@@ -102,7 +102,7 @@ func TestResponsesAreCounted(t *testing.T) {
 // TestGroupsWithoutMemory checks that a group is not changed if there is no memory for the
 // response, which lists its members.
 func TestGroupsWithoutMemory(t *testing.T) {
-	defer serve.SetPlaceTimeout(50 * time.Millisecond)()
+	defer serve.SetSlotTimeout(50 * time.Millisecond)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS, SCIM: &scim.Options{}})
@@ -130,12 +130,12 @@ func TestGroupsWithoutMemory(t *testing.T) {
 	send(201, "POST", groups+"?excludedAttributes=members", fmt.Sprintf(group, "two"))
 }
 
-// TestWaitingForResponses checks that requests that wait until they may read a page have places, so
+// TestWaitingForResponses checks that requests that wait until they may read a page have slots, so
 // that only a limited number of one key wait.
 func TestWaitingForResponses(t *testing.T) {
 	defer serve.SetMaxConcurrent(8)()          // 2 for a key
 	defer serve.SetMaxResponses(4 * 8 << 20)() // a key reads one page at a time
-	defer serve.SetPlaceTimeout(time.Hour)()
+	defer serve.SetSlotTimeout(time.Hour)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
@@ -153,10 +153,10 @@ func TestWaitingForResponses(t *testing.T) {
 	for range 2 {
 		go func() { codes <- get(page) }()
 	}
-	c.until("the requests that wait have places", func() bool { return service.PlacesOf("all") == 2 })
+	c.until("the requests that wait have slots", func() bool { return service.SlotsOf("all") == 2 })
 	for _, path := range []string{page, "/v1/schema"} {
 		if code := get(path); code != 503 {
-			t.Errorf("%s, while as many requests wait as there are places: got %d, want 503", path, code)
+			t.Errorf("%s, while as many requests wait as there are slots: got %d, want 503", path, code)
 		}
 	}
 	end()
@@ -165,7 +165,7 @@ func TestWaitingForResponses(t *testing.T) {
 			t.Errorf("a request that waited got %d, want 200", code)
 		}
 	}
-	if places, bytes := service.PlacesOf("all"), service.ResponsesOf("all"); places != 0 || bytes != 0 {
-		t.Errorf("afterwards, %d places and %d bytes are in use, want none", places, bytes)
+	if slots, bytes := service.SlotsOf("all"), service.ResponsesOf("all"); slots != 0 || bytes != 0 {
+		t.Errorf("afterwards, %d slots and %d bytes are in use, want none", slots, bytes)
 	}
 }

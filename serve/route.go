@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -29,11 +30,11 @@ type call struct {
 	key     admin.Key
 	db      *userdb.DB
 	request *http.Request
-	leave   func() // gives back the call's place and what it holds of other quotas
+	leave   func() // frees the slot of the call and what it has reserved of other quotas
 	// valid ends, with the reason as its cause, when the key of a stream is no longer valid. It
 	// does not end when the client disconnects.
 	valid context.Context
-	// response is the part of the quota for responses that the response holds.
+	// response is the part of the quota for responses that is reserved for the response.
 	response *response
 }
 
@@ -60,42 +61,34 @@ func infoOf(ctx context.Context) *requestInfo {
 	return info
 }
 
-// findType returns the type with a name, if the key may see it. It reads the stored schema again if
-// the type may be new.
+// findType returns the type with a name under the stored schema, if the key may see it. The schema
+// may have got types and fields since the view was made: findType reads it again unless the view
+// did so within schemaMaxAge. If an index was removed since then, queries that need it say so.
 func (c *call) findType(ctx context.Context, name string) (*userdb.Type, error) {
 	if !c.key.CanSee(name) {
 		return nil, problem(userdb.CodeScope, "the key is not for this type")
 	}
-	t, err := c.db.Type(name)
-	if err != nil { // it may be new
-		if err := c.refresh(ctx); err != nil {
-			return nil, err
-		}
-		t, err = c.db.Type(name)
+	if err := c.refresh(ctx); err != nil {
+		return nil, err
 	}
+	t, err := c.db.Type(name)
 	if err != nil {
 		err = problem(userdb.CodeNotFound, "there is no such type")
 	}
 	return t, err
 }
 
-// refresh replaces the view of the call with one under the schema that is stored now.
+// refresh replaces the view of the call with one under the schema that is stored now. If the schema
+// of one type cannot be read, all types stay as they are, so that people still log in.
 func (c *call) refresh(ctx context.Context) error {
 	db, err := c.service.viewOf(ctx, c.key.Namespace, true)
+	if errors.Is(err, userdb.ErrCorrupt) {
+		return nil
+	}
 	if err == nil {
 		c.db = db
 	}
 	return err
-}
-
-// findFreshType returns the type with a name under the stored schema, which may have lost indexes
-// since the view was made: an index that nobody maintains would list nothing. It reads the schema
-// again unless the view did so within schemaMaxAge.
-func (c *call) findFreshType(ctx context.Context, name string) (*userdb.Type, error) {
-	if err := c.refresh(ctx); err != nil {
-		return nil, err
-	}
-	return c.findType(ctx, name)
 }
 
 // visibleTypes returns an iterator over the types that the key may see. Types that are new in the
@@ -267,8 +260,8 @@ func replaceMembers(text []byte, replace func(name string, value json.RawMessage
 
 // strictJSON reads JSON that can be read in only one way. No object may contain a member twice, and
 // no two members of a body may differ only in case, because huma would validate one of them and
-// decode the other. A body has at most maxValues values outside its facets. They are counted before
-// the body is decoded, which could take a hundred times as much memory.
+// decode the other. A body has at most maxValues values outside its facets. They are counted first,
+// because decoding the body could take a hundred times the memory of its text.
 var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
 	if !strictjson.ValidUnicode(text) {
 		return errors.New("not valid UTF-8, or half a surrogate pair")
@@ -315,7 +308,7 @@ type route struct {
 	streams          bool                  // the bodies may take any length of time
 	bodiless         bool                  // the body of a request is not read
 	ignoresQuery     bool                  // any query is accepted
-	places           func(*budgets) *quota // nil means those of requests
+	slots            func(*budgets) *quota // nil means those of requests
 }
 
 const typePrefix = "/v1/types/{type}"
@@ -333,6 +326,12 @@ func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call,
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
 		c := ctx.Value(callKey{}).(*call)
 		out, err := do(ctx, c, in)
+		if errors.Is(err, userdb.ErrSchemaMismatch) && !r.changes() {
+			s.forgetView(c.key.Namespace, err)
+			if err = c.refresh(ctx); err == nil {
+				out, err = do(ctx, c, in)
+			}
+		}
 		if err == nil {
 			if err = c.response.Charge(out); err != nil && r.changes() {
 				err = fmt.Errorf("%w: %w", scim.ErrPartial, err)
@@ -382,7 +381,7 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 }
 
 // beginCall returns the call that a request makes on a route, if its key allows that. It takes a
-// place for the call, which leave gives back. It checks the key before it reads the body. Unless
+// slot for the call, which leave gives back. It checks the key before it reads the body. Unless
 // the route streams, it checks the key again when the whole body has arrived, because the key may
 // have been revoked meanwhile. After the last check, a request that does not stream has
 // storeTimeout for all it does.
@@ -418,11 +417,11 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		read := release
 		req, release = req.WithContext(limited), func() { cancel(); read() }
 	}
-	places := s.budgets.requests
-	if r.places != nil {
-		places = r.places(s.budgets)
+	slots := s.budgets.requests
+	if r.slots != nil {
+		slots = r.slots(s.budgets)
 	}
-	leavePlace, err := places.place(key.Name)
+	releaseSlot, err := slots.takeSlot(key.Name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -433,15 +432,15 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		c, err = s.newCall(req, key)
 	}
 	if err != nil {
-		leavePlace()
+		releaseSlot()
 		return nil, nil, err
 	}
-	if r.places == nil {
-		// Many requests that wait for a hash must not use up the places of the key.
-		c.request = c.request.WithContext(view.WithPlace(c.request.Context(), leavePlace))
+	if r.slots == nil {
+		// Many requests that wait for a hash must not use up the slots of the key.
+		c.request = c.request.WithContext(view.WithSlot(c.request.Context(), releaseSlot))
 	}
-	c.response = &response{quota: s.budgets.responses, holder: key.Name}
-	c.leave = func() { leavePlace(); release(); c.response.release() }
+	c.response = &response{quota: s.budgets.responses, client: key.Name}
+	c.leave = func() { releaseSlot(); release(); c.response.release() }
 	return c, c.leave, nil
 }
 
@@ -472,7 +471,8 @@ func (s *Service) newCall(req *http.Request, key admin.Key) (*call, error) {
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 
-// A statusOverride is a context in which transform can replace the status that huma sets.
+// A statusOverride is a context in which transform can replace the status that huma sets, and in
+// which huma cannot set a deadline for reading the body.
 type statusOverride struct {
 	humaContext
 	status int
@@ -490,6 +490,10 @@ func (a *statusOverride) SetStatus(code int) {
 	}
 	a.humaContext.SetStatus(code)
 }
+
+// SetReadDeadline implements [huma.Context]. It does nothing: the body has arrived, and a deadline
+// for it would end the request while it is being handled.
+func (a *statusOverride) SetReadDeadline(time.Time) error { return nil }
 
 // transform converts errors of huma to problems, and adds the request ID to every problem.
 func transform(ctx huma.Context, _ string, v any) (any, error) {

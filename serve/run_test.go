@@ -247,6 +247,32 @@ func TestHungStoreDuringShutdown(t *testing.T) {
 	}
 }
 
+// TestHungStoreOutlastsReadTimeout checks that the time limit for a request's body does not end a
+// request that has arrived. The request would get the answer for one that its client canceled.
+func TestHungStoreOutlastsReadTimeout(t *testing.T) {
+	defer serve.SetReadTimeouts(time.Second)()
+	defer serve.SetStoreTimeout(3 * time.Second)()
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
+	store := &hungStore{asked: make(chan struct{}, 100)}
+	c.AddHook(store)
+	c.create(alice)
+	address, end := startService(t, c, serve.Options{})
+	c.url = "http://" + address
+	c.send("GET", "/v1/types/user/entries/alice", "")
+	store.hanging.Store(true)
+	for _, tt := range []struct{ method, path, body string }{
+		{"POST", "/v1/types/user/entries", `{"facets":{"name":"late"}}`},
+		{"GET", "/v1/types/user/entries/alice", ""},
+		{"DELETE", "/v1/types/user/entries/alice", ""},
+	} {
+		if got := c.send(tt.method, tt.path, tt.body); got.status != 503 || strings.Contains(got.text, "canceled") {
+			t.Errorf("%s %s: got %d %s; want 503, but not because the client canceled it", tt.method, tt.path, got.status, got.text)
+		}
+	}
+	store.hanging.Store(false)
+	must(t, end())
+}
+
 // TestInterruptedExportIsLogged checks that an interrupted export is logged, but not as an error if
 // the client disconnected.
 func TestInterruptedExportIsLogged(t *testing.T) {

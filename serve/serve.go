@@ -54,7 +54,7 @@ var (
 	bodyTimeout     = 30 * time.Second
 )
 
-// schemaMaxAge is how long a schema is trusted to contain all types that are stored.
+// schemaMaxAge is how long a schema is trusted to be the stored one.
 var schemaMaxAge = 5 * time.Second
 
 // Options configures a Service. The zero value is valid for a service that is not behind a proxy.
@@ -221,8 +221,8 @@ func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.
 }
 
 // forgetView makes the next request in a namespace read the stored schema if err says that the
-// schema of the view is no longer the stored one. A service so follows a change of the schema as
-// other programs do.
+// schema of the view is no longer the stored one. In this way a service follows a change of the
+// schema as other programs do.
 func (s *Service) forgetView(path string, err error) {
 	if !errors.Is(err, userdb.ErrSchemaMismatch) {
 		return

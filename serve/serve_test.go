@@ -340,7 +340,7 @@ func TestListings(t *testing.T) {
 		c.equal("lookup", r.str("uid"), "u4")
 		c.equal("by field", c.do("200", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"name"}`).str("uid"), "u4")
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"email"}`)
-		// A record key is no identifier.
+		// A record key is not an identifier.
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user/uid:u1"}`)
 		c.do("400 usage", "POST", "/v1/types/user/lookup", `{"value":""}`)
 		r = c.do("200", "POST", "/v1/types/user/entries/get", `{"uids":["u1","nobody","u0"]}`)
@@ -475,6 +475,15 @@ func TestTokens(t *testing.T) {
 		r = c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"sign in","secret":"`+in+`","session":{}}`)
 		c.equal("value of the token", r.str("value"), "w")
 		c.equal("session of a redeemed token", c.do("200", "POST", "/v1/session", `{"secret":"`+r.str("session.secret")+`"}`).str("active"), "true")
+		for body, want := range map[string]string{
+			`{"purpose":"change:email","uid":"alice"}`:             "[/value non-empty]",
+			`{"purpose":"change:email","uid":"alice","value":"x"}`: "[/value email]",
+			`{"purpose":"reset","uid":"alice","field":"number"}`:   "[/field absent]",
+			`{"purpose":"change:nosuch","uid":"alice"}`:            "[/purpose change]",
+			`{"purpose":"x","uid":"alice","life":"40d"}`:           "[/life range]",
+		} {
+			c.equal(body, fmt.Sprint(c.do("422 invalid", "POST", "/v1/types/user/tokens", body).pointers()), want)
+		}
 		move := issue(`{"purpose":"change:email","uid":"alice","value":"new@example.com"}`)
 		c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"change:email","secret":"`+move+`"}`)
 		c.equal("new address", c.do("200", "GET", path, "").str("facets.email"), "new@example.com")
@@ -653,6 +662,46 @@ func TestDeclaredFieldRetires(t *testing.T) {
 	})
 }
 
+// TestSchemaGetsField checks that a service takes and finds the values of a field that was added to
+// the schema, although no list has read the stored schema.
+func TestSchemaGetsField(t *testing.T) {
+	defer serve.SetSchemaMaxAge(0)()
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
+		path := c.create(alice)
+		sc, err := migrate.StoredSchema(c.Ctx, c.DB)
+		must(t, err)
+		sc.Types["user"].Fields["phone"] = schema.Field{Role: schema.RoleSecondary}
+		plan, err := migrate.Plan(c.Ctx, c.DB, sc)
+		must(t, err)
+		must(t, plan.Apply(c.Ctx, nil))
+		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"phone":"4930123"}}`)
+		c.do("200", "PATCH", path, `{"facets":{"phone":"4930124"}}`)
+		c.do("200", "POST", "/v1/types/user/lookup", `{"value":"4930124"}`)
+	})
+}
+
+// TestUnreadableSchema checks that a running service goes on if the stored schema of some type can
+// no longer be read, for example because a newer version has written it. It finds entries, logs
+// people in, and changes entries of other types.
+func TestUnreadableSchema(t *testing.T) {
+	defer serve.SetSchemaMaxAge(0)()
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc := testSchema()
+		sc.Types["team"] = schema.Type{Primary: "uid", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}}
+		c := newClient(t, s.Under(t, sc), serve.Options{})
+		path := c.create(alice)
+		c.do("201", "POST", "/v1/types/team/entries", `{"facets":{"name":"red"}}`)
+		c.Do(t, "HSET", "~/schema/team", "schema", `{"primary":"uid","invented":true}`)
+		c.do("200", "GET", path, "")
+		c.do("200", "PATCH", path, `{"facets":{"name":"Ada"}}`)
+		c.do("200", "POST", "/v1/types/user/lookup", `{"value":"Ada"}`)
+		c.do("200", "GET", "/v1/types/user/entries", "")
+		c.do("200", "POST", "/v1/types/team/lookup", `{"value":"red"}`)
+		c.do("404 not_found", "GET", "/v1/types/crew/entries", "")
+	})
+}
+
 // TestReadersGoOn checks that, while a schema change stops writers, a service goes on to find
 // entries by a field that was added after it started.
 func TestReadersGoOn(t *testing.T) {
@@ -693,7 +742,7 @@ func TestReadersGoOn(t *testing.T) {
 	})
 }
 
-// TestProgramAddsField checks that a field which only the service's own schema declares can be
+// TestProgramAddsField checks that a field that only the service's own schema declares can be
 // written after a list has read the stored schema, and that the write stores it.
 func TestProgramAddsField(t *testing.T) {
 	defer serve.SetSchemaMaxAge(0)()
@@ -718,6 +767,26 @@ func TestProgramAddsField(t *testing.T) {
 		if _, has := stored.Types["user"].Fields["score"]; !has {
 			t.Error("the stored schema lacks the field that the write added")
 		}
+	})
+}
+
+// TestRemovedIndexAtOnce checks that a service refuses to list entries by an index that was removed
+// just after the service read the schema.
+func TestRemovedIndexAtOnce(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
+		k := c.withKey(c.makeKey(admin.Key{Name: "below", Scopes: []string{admin.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/below", "/")}))
+		k.create(alice)
+		k.do("200", "GET", "/v1/types/user/entries?order=age", "")
+		db, err := c.DB.In(testdb.Must(s.NS.Sub("below")))
+		must(t, err)
+		sc := testSchema()
+		delete(sc.Types["user"].Fields, "age")
+		plan, err := migrate.Plan(c.Ctx, db, sc)
+		must(t, err)
+		must(t, plan.Apply(c.Ctx, nil))
+		k.do("400 usage", "GET", "/v1/types/user/entries?order=age", "")
+		k.do("400 usage", "GET", "/v1/types/user/count?order=age", "")
 	})
 }
 
@@ -747,5 +816,25 @@ func TestDefaults(t *testing.T) {
 		if err != nil || seen.Before(times[0].Add(-time.Minute)) || seen.After(times[1]) {
 			t.Errorf("got %s, want a session that was seen after it began, and not in the future", device.text)
 		}
+	})
+}
+
+// TestDamagedNamesake damages the entry of one type, and checks that sessions and tokens of the
+// entry of another type with the same UID stay usable for a key for both types.
+func TestDamagedNamesake(t *testing.T) {
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		sc := testSchema()
+		sc.Types["staff"] = sc.Types["user"]
+		c := newClient(t, s.Under(t, sc), serve.Options{})
+		c.create(`{"uid":"u1","facets":{"name":"alice"},"password":"correct horse battery"}`)
+		secret := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"correct horse battery","session":{}}`).str("session.secret")
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"x","uid":"u1"}`).str("secret")
+		c.Do(t, "SET", "staff/uid:u1", "x")
+		body := fmt.Sprintf(`{"secret":%q}`, secret)
+		if r := c.do("200", "POST", "/v1/session", body); r.value("active") != true {
+			t.Errorf("the session: got %s, want an active one", r.text)
+		}
+		c.do("200", "POST", "/v1/tokens/redeem", fmt.Sprintf(`{"purpose":"x","secret":%q}`, token))
+		c.do("204", "POST", "/v1/session/end", body)
 	})
 }

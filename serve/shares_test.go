@@ -116,10 +116,10 @@ func TestRevokedWhileBodyArrives(t *testing.T) {
 	})
 }
 
-// occupyPlace sends a GET that occupies a place and waits for the store until end is called. The
+// occupySlot sends a GET that occupies a slot and waits for the store until end is called. The
 // service must have the key in its cache, and a clock that stands still, so that it does not read
 // the key again.
-func (c *client) occupyPlace(path string) (end func()) {
+func (c *client) occupySlot(path string) (end func()) {
 	c.t.Helper()
 	g := &gate{waiting: make(chan struct{}, 100), opened: make(chan struct{})}
 	c.AddHook(g)
@@ -142,7 +142,7 @@ func (c *client) occupyPlace(path string) (end func()) {
 	}
 }
 
-// TestSharesOfKeys checks that one key leaves places for requests, streams, imports and exports of
+// TestSharesOfKeys checks that one key leaves slots for requests, streams, imports and exports of
 // other keys, and that all keys together leave some for operators.
 func TestSharesOfKeys(t *testing.T) {
 	defer serve.SetMaxConcurrent(8)()
@@ -162,7 +162,7 @@ func TestSharesOfKeys(t *testing.T) {
 	const entries, export = "/v1/types/user/entries", "/v1/types/user/export"
 	var ends []func()
 	for i, one := range greedy {
-		ends = append(ends, one.occupyPlace(entries), one.occupyPlace(entries))
+		ends = append(ends, one.occupySlot(entries), one.occupySlot(entries))
 		one.do("503 unavailable", "GET", "/v1/schema", "")
 		if i < 3 {
 			c.do("200", "GET", "/v1/schema", "")
@@ -175,15 +175,15 @@ func TestSharesOfKeys(t *testing.T) {
 	must(t, err)
 	defer page.Body.Close()
 	if page.StatusCode != 200 || page.Request.URL.Path != "/console" {
-		t.Errorf("while keys have all places, an operator got %s at %s, want 200 at /console", page.Status, page.Request.URL.Path)
+		t.Errorf("while keys have all slots, an operator got %s at %s, want 200 at /console", page.Status, page.Request.URL.Path)
 	}
 	for _, end := range ends {
 		end()
 	}
 
-	ends = []func(){greedy[0].occupyPlace(export), greedy[0].occupyPlace(export)}
+	ends = []func(){greedy[0].occupySlot(export), greedy[0].occupySlot(export)}
 	greedy[0].do("503 unavailable", "GET", export, "")
-	for range 3 { // exports take no places of other requests
+	for range 3 { // exports take no slots of other requests
 		greedy[0].do("200", "GET", "/v1/schema", "")
 	}
 	c.do("200", "GET", export, "")
@@ -195,7 +195,7 @@ func TestSharesOfKeys(t *testing.T) {
 	greedy[0].listen("")
 	greedy[0].listen("")
 	greedy[0].do("503 unavailable", "GET", "/v1/events", "", "Accept", streams)
-	for range 3 { // listeners take no places of other requests
+	for range 3 { // listeners take no slots of other requests
 		greedy[0].do("200", "GET", "/v1/schema", "")
 	}
 	c.listen("")
@@ -283,7 +283,7 @@ func (d *deadlineRecorder) SetWriteDeadline(t time.Time) error {
 }
 
 // TestUnreadDiscovery checks that clients without a key must read a description of SCIM in time, so
-// that clients that read nothing keep no place.
+// that clients that read nothing keep no slot.
 func TestUnreadDiscovery(t *testing.T) {
 	sc, o := directorySchema()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
@@ -303,7 +303,7 @@ func TestUnreadDiscovery(t *testing.T) {
 // refused, and the error in place of a refused response says that the change was made.
 func TestResponsesInMemory(t *testing.T) {
 	defer serve.SetMaxResponses(4 * 8 << 20)() // a key reads one page at a time
-	defer serve.SetPlaceTimeout(100 * time.Millisecond)()
+	defer serve.SetSlotTimeout(100 * time.Millisecond)()
 	sc := testSchema()
 	sc.Types["user"].Fields["bio"] = schema.Field{}
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
@@ -366,7 +366,7 @@ func TestCountsOfOneKey(t *testing.T) {
 	}
 	var all []reply
 	select {
-	case r := <-replies: // refused, because counts have taken all places
+	case r := <-replies: // refused, because counts have taken all slots
 		all = append(all, r)
 	case <-time.After(100 * time.Millisecond):
 	}
@@ -397,13 +397,13 @@ func TestPeerConnections(t *testing.T) {
 	certified.StartTLS()
 	defer certified.Close()
 	secured := &tls.Config{Certificates: certified.TLS.Certificates}
-	trusting := certified.Client().Transport.(*http.Transport).TLSClientConfig
+	clientTLS := certified.Client().Transport.(*http.Transport).TLSClientConfig
 	for _, proxies := range [][]netip.Prefix{nil, {netip.MustParsePrefix("127.0.0.0/8")}} {
 		address, end := startService(t, c, serve.Options{TLS: secured, Proxies: proxies})
 		dial := func() (io.Closer, error) {
 			ctx, cancel := context.WithTimeout(c.Ctx, 20*time.Second)
 			defer cancel()
-			return (&tls.Dialer{Config: trusting}).DialContext(ctx, "tcp", address)
+			return (&tls.Dialer{Config: clientTLS}).DialContext(ctx, "tcp", address)
 		}
 		var all []io.Closer
 		for range 3 {

@@ -31,7 +31,7 @@ type issueInput struct {
 	Body struct {
 		Purpose    string   `json:"purpose" minLength:"1" maxLength:"256" doc:"a word of your own; redeeming a token for change:FIELD sets that facet to the value, and redeeming one for add:FIELD adds the value, verified, to a field that may have several"`
 		UID        string   `json:"uid,omitempty" maxLength:"1024" doc:"the UID of the entry; give either this or identifier"`
-		Identifier string   `json:"identifier,omitempty" maxLength:"4096" doc:"what a visitor typed; limits apply, and the work is the same whether an entry has it or not"`
+		Identifier string   `json:"identifier,omitempty" maxLength:"4096" doc:"what a visitor entered; limits apply, and the work is the same whether an entry has it or not"`
 		Field      string   `json:"field,omitempty" maxLength:"1024" doc:"the facet with the address that the token is sent to; the address is returned, and verified when the token is redeemed"`
 		Value      string   `json:"value,omitempty" maxLength:"4096" doc:"a value that is bound to the token"`
 		Life       Duration `json:"life,omitempty" maxLength:"32" example:"1h" doc:"1h if absent; at most 30d"`
@@ -42,18 +42,20 @@ type issueInput struct {
 type issueOutput struct {
 	Body struct {
 		Secret  string `json:"secret"`
-		Address string `json:"address,omitempty" doc:"where to send it: the address in the field, not what was typed"`
+		Address string `json:"address,omitempty" doc:"where to send it: the address in the field, not what was entered"`
 	}
 }
 
 func issueToken(ctx context.Context, c *call, t *userdb.Type, in *issueInput) (*issueOutput, error) {
 	ctx = Visitor{Origin: in.Body.Origin}.withOrigin(ctx)
 	tk := userdb.Token{Purpose: in.Body.Purpose, Value: in.Body.Value}
+	changed := "" // the field that gets the value
 	for _, prefix := range []string{userdb.PurposeChange, userdb.PurposeAdd} {
 		if field, changes := strings.CutPrefix(tk.Purpose, prefix); changes {
 			if err := c.checkReserved(field); err != nil {
 				return nil, err
 			}
+			changed = field
 		}
 	}
 	var err error
@@ -73,7 +75,16 @@ func issueToken(ctx context.Context, c *call, t *userdb.Type, in *issueInput) (*
 	default:
 		out.Body.Secret, err = t.Issue(ctx, hints.UID(in.Body.UID), tk)
 	}
-	return out, asNotFound(err)
+	pointer := func(field string) string {
+		switch field {
+		case "":
+			return ""
+		case changed:
+			return "/value"
+		}
+		return "/field"
+	}
+	return out, pointTo(asNotFound(err), pointer, changed, in.Body.Field)
 }
 
 type tokenInput struct {
@@ -91,16 +102,14 @@ type tokenOutput struct {
 	}
 }
 
-// findToken returns the type and the entry of a token, and the token itself. It searches all types
-// that the key may see, and returns [userdb.ErrNotFound] if none has it.
-func (c *call) findToken(ctx context.Context, purpose, secret string) (*userdb.Type, userdb.Entry, userdb.Token, error) {
-	for t := range c.visibleTypes(ctx) {
-		e, tk, err := t.Peek(ctx, purpose, secret)
-		if !errors.Is(err, userdb.ErrNotFound) {
-			return t, e, tk, err
-		}
-	}
-	return nil, userdb.Entry{}, userdb.Token{}, userdb.ErrNotFound
+// findToken returns the type and the entry of a token, and the token itself. The errors are those
+// of search.
+func (c *call) findToken(ctx context.Context, purpose, secret string) (t *userdb.Type, e userdb.Entry, tk userdb.Token, err error) {
+	t, err = c.search(ctx, func(t *userdb.Type) (err error) {
+		e, tk, err = t.Peek(ctx, purpose, secret)
+		return err
+	})
+	return t, e, tk, err
 }
 
 func peekToken(ctx context.Context, c *call, in *tokenInput) (*tokenOutput, error) {
@@ -140,17 +149,29 @@ func redeemToken(ctx context.Context, c *call, in *redeemInput) (*tokenOutput, e
 	if in.Body.Session == nil {
 		e, tk, err := t.Redeem(ctx, in.Body.Purpose, in.Body.Secret, userdb.InSession(in.Body.Owner))
 		if err != nil {
-			return nil, err
+			return nil, withValue(err, tk)
 		}
 		out.Body.Entry, out.Body.Value = entryOf(e), tk.Value
 		return out, nil
 	}
 	e, s, secret, err := t.RedeemSession(ctx, in.Body.Purpose, in.Body.Secret, options)
 	if err != nil {
-		return nil, err
+		return nil, withValue(err, tk)
 	}
 	out.Body.Entry, out.Body.Value, out.Body.Session = entryOf(e), tk.Value, &NewSession{secret, sessionOf(s)}
 	return out, nil
+}
+
+// withValue returns err as a problem with the value of a token if err says that the token was
+// redeemed but the entry has a second factor: nobody can read the value anymore. It returns other
+// errors unchanged.
+func withValue(err error, tk userdb.Token) error {
+	if !errors.Is(err, userdb.ErrFactor) {
+		return err
+	}
+	p := problemOf(err)
+	p.Value = tk.Value
+	return p
 }
 
 type resetInput struct {
@@ -183,7 +204,7 @@ type inviteInput struct {
 	TypePath
 	Body struct {
 		Field   string   `json:"field" maxLength:"1024" example:"email" doc:"the facet that will hold the address"`
-		Address string   `json:"address" maxLength:"4096" doc:"as a visitor typed it"`
+		Address string   `json:"address" maxLength:"4096" doc:"as a visitor entered it"`
 		Value   string   `json:"value,omitempty" maxLength:"2048" doc:"a value that peeking at the invitation returns"`
 		Life    Duration `json:"life,omitempty" maxLength:"32" example:"1d"`
 		Origin  string   `json:"origin,omitempty" maxLength:"1024"`
@@ -196,7 +217,8 @@ type Invitation struct {
 	Address string `json:"address" doc:"where to send it"`
 	Value   string `json:"value,omitempty"`
 	Secret  string `json:"secret,omitempty"`
-	Known   bool   `json:"known" doc:"somebody has the address already: say so in the mail, and show the visitor no difference"`
+	Known   bool   `json:"known" doc:"somebody has the address already: say so in the mail, unless the address is held, and show the visitor no difference"`
+	Held    bool   `json:"held,omitempty" doc:"an account gave up the address and holds it: send no mail, because another person may read the mailbox by now"`
 }
 
 type invitationOutput struct{ Body Invitation }
@@ -215,7 +237,7 @@ func invite(ctx context.Context, c *call, t *userdb.Type, in *inviteInput) (*inv
 	if bad, ok := errors.AsType[*userdb.FieldError](err); ok && bad.Field == "purpose" {
 		err = &userdb.FieldError{Err: bad.Err, Field: "field", Rule: bad.Rule, Reason: bad.Reason}
 	}
-	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Registered}}, err
+	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Registered || i.Held, i.Held}}, err
 }
 
 type peekInvitationInput struct {
@@ -227,7 +249,7 @@ type peekInvitationInput struct {
 
 func peekInvitation(ctx context.Context, c *call, t *userdb.Type, in *peekInvitationInput) (*invitationOutput, error) {
 	i, err := t.PeekInvitation(ctx, in.Body.Secret)
-	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, "", i.Registered}}, err
+	return &invitationOutput{Invitation{Field: i.Field, Address: i.Address, Value: i.Value, Known: i.Registered}}, err
 }
 
 type acceptInput struct {

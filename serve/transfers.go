@@ -30,13 +30,13 @@ const jsonLines = "application/x-ndjson"
 // documents these routes.
 func (s *Service) registerTransfers(mux *http.ServeMux) {
 	adminOnly := []string{admin.ScopeAdmin}
-	s.handleStream(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: adminOnly, places: importPlaces, summary: "Import entries from JSON lines"}, importEntries,
+	s.handleStream(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: adminOnly, slots: importSlots, summary: "Import entries from JSON lines"}, importEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "on_duplicate", In: "query", Schema: &huma.Schema{Type: "string", Enum: []any{"fail", "skip", "update"}}},
 		&huma.Param{Name: "dry_run", In: "query", Description: "check all lines, but write nothing", Schema: &huma.Schema{Type: "boolean"}})
-	s.handleStream(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: adminOnly, places: exportPlaces, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
+	s.handleStream(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: adminOnly, slots: exportSlots, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
-	s.handleStream(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: adminOnly, places: exportPlaces, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
+	s.handleStream(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: adminOnly, slots: exportSlots, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "uid", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
 }
@@ -248,7 +248,7 @@ func importEntries(c *call, w http.ResponseWriter) error {
 	o.Refused = refused.add
 	report, err := transfer.Import(ctx, db, c.request.Body, o)
 	if err != nil {
-		return importError(ctx, err, report)
+		return importError(ctx, err, report, o.DryRun)
 	}
 	w.Header().Set("Content-Type", jsonLines)
 	if _, err := refused.text.WriteTo(w); err != nil {
@@ -259,7 +259,7 @@ func importEntries(c *call, w http.ResponseWriter) error {
 }
 
 // importError returns the error for an import that did not reach the end of its body.
-func importError(ctx context.Context, err error, report transfer.Report) error {
+func importError(ctx context.Context, err error, report transfer.Report, dryRun bool) error {
 	p := problemOf(err)
 	if report.Read > 0 {
 		p = problemOf(fmt.Errorf("%w: %w", scim.ErrPartial, err))
@@ -281,7 +281,11 @@ func importError(ctx context.Context, err error, report transfer.Report) error {
 	if unread {
 		answer.Detail += fmt.Sprintf("; line %d and what follows it cannot be read", cut.Line)
 	}
-	answer.Detail += fmt.Sprintf("; of the lines before, %d were created, %d updated, %d skipped and %d refused", report.Created, report.Updated, report.Skipped, report.Refused)
+	were := "were"
+	if dryRun {
+		were = "would be"
+	}
+	answer.Detail += fmt.Sprintf("; of the lines before, %d %s created, %d updated, %d skipped and %d refused", report.Created, were, report.Updated, report.Skipped, report.Refused)
 	return fmt.Errorf("%w: %w", &answer, err) // the log needs the cause
 }
 

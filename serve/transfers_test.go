@@ -47,6 +47,10 @@ func TestImportAndExport(t *testing.T) {
 		}
 		c.equal("report with duplicates skipped", last(c.do("200", "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())), `{"report":{"read":300,"created":0,"updated":0,"skipped":250,"refused":50}}`)
 		c.do("400 usage", "POST", "/v1/types/user/import?on_duplicate=maybe", "{}")
+		unread := c.do("400 usage", "POST", "/v1/types/user/import?dry_run=true", `{"facets":{"name":"x"}}`+"\n"+`{"facets":{"emial":"x"}}`)
+		if want := "of the lines before, 1 would be created, 0 updated, 0 skipped and 0 refused"; !strings.Contains(unread.text, want) {
+			t.Errorf("a dry run that ends early: got %s, want %q", unread.text, want)
+		}
 		c.equal("report with an invalid line", last(c.do("200", "POST", "/v1/types/user/import", `{"facets":{"name":"x","email":"x@example.com"}}`+"\n"+`{"facets":`)), `{"report":{"read":2,"created":1,"updated":0,"skipped":0,"refused":1,"without_password":1}}`)
 		r = c.do("200", "GET", "/v1/types/user/export", "")
 		if n := strings.Count(r.text, "\n"); n != 251 || strings.Contains(r.text, "password\"") {

@@ -223,6 +223,10 @@ func (h hooks) Refresh(ctx context.Context, old *view.View, typ string) (*view.V
 	return h.db.refresh(ctx, old, typ)
 }
 
+func (h hooks) RefreshForRead(ctx context.Context, old *view.View, typ string) (*view.View, error) {
+	return h.db.refreshForRead(ctx, old, typ)
+}
+
 func (h hooks) DeriveKeys(purpose string) [][]byte { return h.db.view().Config.Keys.Derive(purpose) }
 
 func (h hooks) WithConfig(c view.Config) (view.DB, error) {

@@ -38,13 +38,13 @@
 //
 //   - I1: Every secondary value of a live entry has its SRK, and that SRK names this entry.
 //   - I2: No canonical secondary value belongs to two live entries of a type, whichever fields
-//     hold it. A value of a field that is not typed (schema.Field.Typed) is compared only with the
-//     values of that field.
+//     contain it. A value of a field that is not typed (schema.Field.Typed) is compared only with
+//     the values of that field.
 //   - I3: The ~isa, ~prk and primary facet of an entry agree with its key.
 //   - I4: A record whose entry is not live (an SRK, an index member, a tertiary record) is never
 //     shown to a reader, and check.Run finds it.
-//   - I5: An indexed facet of a live entry is in its index set, and a live entry is at its place in
-//     the ordered indexes of its type, or check.Run reports it.
+//   - I5: An indexed facet of a live entry is in its index set, and a live entry is at its position
+//     in the ordered indexes of its type, or check.Run reports it.
 //   - I6: A write that is based on a stale ~rev changes nothing and reports a conflict.
 //   - I7: A write happens completely or not at all, whatever crashes. If its reply is lost and it
 //     is sent again, it is not applied twice and is not reported as a duplicate of itself.
@@ -56,7 +56,7 @@
 // compares the entry's revision, looks up each claimed value under every typed secondary field of
 // the type, and writes all or nothing. On a cluster, whose scripts cannot reach other slots, the
 // store first claims each value by writing its SRK, and then commits with one script on the entry.
-// A reader believes an SRK only if its entry is live and holds the value.
+// A reader believes an SRK only if its entry is live and has the value.
 //
 // # Structs
 //

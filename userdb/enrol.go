@@ -414,7 +414,8 @@ func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e
 // another process still encrypts with one of them. RotateKeys leaves pending enrolments as they
 // are: without the key with which an enrolment began, ConfirmTOTP returns ErrNotFound, and the
 // owner must begin again. RotateKeys may be interrupted and called again. If an entry or a secret
-// cannot be read, RotateKeys continues and returns ErrCorrupt at the end.
+// cannot be read, RotateKeys continues and returns ErrCorrupt at the end. If a server restarts, or
+// a replica takes over, RotateKeys encrypts again what they lost, and counts it twice.
 func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 	ctx, v := t.db.begin(ctx, "RotateKeys", &err)
 	defer v.end(&err)
@@ -423,18 +424,21 @@ func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 		return 0, errNoKey
 	}
 	var failure error
-	for e, err := range t.All(ctx, Query{}) {
-		n := 0
-		if err == nil {
-			n, err = t.rotate(ctx, store.Record{Key: e.key.In(t.view.NS), Fields: e.fields})
+	err = t.view.UntilKept(ctx, func() error {
+		for e, err := range t.All(ctx, Query{}) {
+			n := 0
+			if err == nil {
+				n, err = t.rotate(ctx, store.Record{Key: e.key.In(t.view.NS), Fields: e.fields})
+			}
+			if rotated += n; errors.Is(err, ErrCorrupt) {
+				failure = err
+			} else if err != nil {
+				return err
+			}
 		}
-		if rotated += n; errors.Is(err, ErrCorrupt) {
-			failure = err
-		} else if err != nil {
-			return rotated, err
-		}
-	}
-	return rotated, failure
+		return nil
+	})
+	return rotated, cmp.Or(err, failure)
 }
 
 // rotate encrypts the secrets of an entry's factors with the first key, and returns how many it

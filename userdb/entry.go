@@ -40,6 +40,8 @@ type Entry struct {
 	sets    map[string][]string // known members of tertiary sets; never modified
 	newSets map[string][]string // the arguments of SetMembers; never modified
 
+	readable bool // all facets in fields can be read by t
+
 	proved bool // Prove, or a method that checks as much, returned the entry
 	ended  bool // CreateOnce repeated a request, and all sessions have ended since the first one
 	// verified and verifiedLevel2 are the times that a new session takes over from the session that
@@ -289,10 +291,18 @@ func (t *Type) entry(r store.Record, err error) (Entry, error) {
 	if committed(err) {
 		err = cmp.Or(t.declared.CheckReadable(r), err)
 	}
+	return t.entryAsWritten(r, err)
+}
+
+// entryAsWritten does the same as entry for a record whose facets were checked before they were
+// written.
+func (t *Type) entryAsWritten(r store.Record, err error) (Entry, error) {
 	if !committed(err) {
 		return Entry{}, err
 	}
-	return t.entryUnchecked(r), err
+	e := t.entryUnchecked(r)
+	e.readable = true
+	return e, err
 }
 
 // entryUnchecked converts a record to an Entry without checking that its facets can be read.

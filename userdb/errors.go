@@ -34,8 +34,8 @@ var (
 
 // Errors of methods that write.
 var (
-	// ErrDuplicate means that another entry already has one of the secondary values or the UID. A
-	// *FieldError names the field, never the entry.
+	// ErrDuplicate means that one of the secondary values or the UID is not free: another entry has
+	// it, or it is held or retired. A *FieldError names the field, never the entry.
 	ErrDuplicate = store.ErrDuplicate
 	// ErrConflict means that the entry has changed since the caller read it (I6), or kept changing
 	// while a method retried.
@@ -67,7 +67,7 @@ var (
 	ErrCache = store.ErrCache
 )
 
-// Errors of a store in a file. All but ErrFileFull are returned by Open.
+// Errors of a store in a file. Open returns them; methods that write also return ErrFileFull.
 var (
 	// ErrFileLocked means that another store, usually in another process, had the file open and did
 	// not close it in time.
@@ -90,8 +90,8 @@ var ErrUnconfirmed = store.ErrUnconfirmed
 
 // Errors of logging in.
 var (
-	// ErrLogin means that the identifier or the password is wrong, or that the entry has no
-	// password or is disabled. The error does not say which.
+	// ErrLogin means that the identifier, the password or the proof of a second factor is wrong, or
+	// that the entry has no password or is disabled. The error does not say which.
 	ErrLogin = errors.New("wrong identifier or password")
 	// ErrFactor means that the entry has a second factor and only one step of the login was taken.
 	// A *FactorError has a ticket for the second step.
@@ -133,7 +133,7 @@ func (e *BusyError) Error() string { return ErrUnavailable.Error() + ": too many
 func (e *BusyError) Unwrap() error { return ErrUnavailable }
 
 // A FieldError names the field that caused an ErrDuplicate, ErrInvalid, ErrUnproven or
-// ErrUnmarshal. It never says which entry holds a value.
+// ErrUnmarshal. It never says which entry has a value.
 type FieldError struct {
 	// Err is ErrDuplicate, ErrInvalid, ErrUnproven or ErrUnmarshal.
 	Err error

@@ -51,8 +51,8 @@ type Event struct {
 	Renewed string
 }
 
-// maxOrigin is the maximum length of an origin and of a purpose in events, in bytes.
-const maxOrigin = 256
+// maxEventText is the maximum length of an origin and of a purpose in events, in bytes.
+const maxEventText = 256
 
 // emit passes an event to the caller's hook, the observers, the feed and the logger.
 //

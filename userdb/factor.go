@@ -11,11 +11,11 @@ import (
 	"github.com/coffeenode/userdb/internal/store/factor"
 )
 
-// The first steps of a login, as tickets record them.
+// The possible first steps of a login, as tickets record them.
 const (
 	stepPassword    = "password"
 	stepToken       = "token"       // by Redeem or RedeemSession
-	stepApplication = "application" // by StartSession with an entry of the application
+	stepApplication = "application" // by StartSession, with an entry that the application found
 	stepSession     = "session"     // by VerifySession, before RaiseSession
 	stepLink        = "link"        // by LoginLinked
 )
@@ -97,13 +97,14 @@ func (t *Type) issueTicket(ctx context.Context, r store.Record, id, step, origin
 	return err
 }
 
-// requireFactorAfter does what requireFactor does, after a change was made. unconfirmed is the
-// error that the change returned, or nil.
+// requireFactorAfter does what requireFactor does, after a change was made. If no ticket can be
+// issued, it returns ErrOutcomeUnknown, because the caller cannot tell from another error that the
+// change was made. unconfirmed is the error that the change returned, or nil.
 func (t *Type) requireFactorAfter(ctx context.Context, r store.Record, step, origin string, unconfirmed error) error {
 	err := t.requireFactor(ctx, r, step, origin)
 	refused, ok := errors.AsType[*FactorError](err)
 	if !ok {
-		return fmt.Errorf("%w: the change was made: %w", ErrOutcomeUnknown, err)
+		return fmt.Errorf("%w: the change was made, but perhaps no ticket was issued: %w", ErrOutcomeUnknown, err)
 	}
 	return doneWithoutLogin(refused, unconfirmed)
 }

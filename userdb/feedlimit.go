@@ -81,8 +81,8 @@ func (db *DB) countEvent(limits ...feedLimit) bool {
 }
 
 // An eventTally counts the events that a process has recorded in feeds. Counting in the store would
-// cost a round trip and a record for each event, and anybody can cause any number of them. It is
-// safe for concurrent use.
+// cost a round trip and a record for each event, and anybody can cause any number of them. An
+// eventTally is safe for concurrent use.
 type eventTally struct {
 	seed maphash.Seed
 

@@ -217,15 +217,15 @@ type Query struct {
 	// "", the listing has no order.
 	Order string
 
-	// Reverse sorts from the greatest value down. Entries without the field then come last.
+	// Reverse sorts in descending order. Entries without the field then come last.
 	Reverse bool
 
 	// Skip is the number of entries to pass over at the beginning of a listing with an Order. They
 	// are not read, however many they are. Skip cannot be used with bounds, After or Before.
 	Skip int64
 
-	// GT, GTE, LT, LTE, Start, End and Prefix are bounds of a listing with an Order. All that are
-	// set must hold. They leave out entries without the field.
+	// GT, GTE, LT, LTE, Start, End and Prefix are bounds of a listing with an Order. An entry must
+	// be within all bounds that are set. Bounds leave out entries without the field.
 	GT, GTE, LT, LTE *schema.Value // greater than, at least, less than, at most
 
 	// Start and End are the first and the last value, both included. With Reverse, Start is the
@@ -249,6 +249,10 @@ const pageLimit = 100
 // may or may not be yielded. If the server's tables are resized, the server restarts, a replica
 // takes its place or slots of a cluster move while All runs, an entry may be yielded twice.
 //
+// If an index of the query is removed while All runs, or was removed before, All yields
+// ErrSchemaMismatch or ErrInvalid. If it is being built, All yields ErrIndexBuilding. If the
+// type's schema changes again and again while All runs, All yields ErrConflict.
+//
 // With Order, the entries are sorted by the values of an ordered field, after those without a
 // value: numbers by size, after NaN; dates by time; null before false before true; text by its
 // canonical form, so that alice, Alice and ALICE are together, all have the prefix al, and bounds
@@ -267,16 +271,45 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 
 // all yields the entries and returns the error that ended the sequence, which it has also yielded.
 func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) error {
+	for range maxSchemaChanges {
+		used, yielded, err := t.allOnce(ctx, q, yield)
+		if err != nil || used == nil {
+			return err
+		}
+		same, err := used.confirmIndexes(ctx, q)
+		// If entries were yielded, the listing cannot be repeated. It is complete if the current
+		// schema still has the index.
+		for n := 0; err == nil && !same && yielded && n < maxSchemaChanges; n++ {
+			same, err = used.current().confirmIndexes(ctx, q)
+		}
+		if err == nil && !same && yielded {
+			err = errSchemaChanging
+		}
+		if err != nil {
+			yield(Entry{}, publicError(err))
+		}
+		if err != nil || same {
+			return err
+		}
+	}
+	yield(Entry{}, errSchemaChanging)
+	return errSchemaChanging
+}
+
+// allOnce yields the entries, and reports whether there were any. If the listing may have ended
+// early because its index was removed, allOnce returns the type that it used. It has yielded the
+// error that it returns.
+func (t *Type) allOnce(ctx context.Context, q Query, yield func(Entry, error) bool) (used *Type, yielded bool, err error) {
 	t, s, err := t.compileQuery(ctx, q)
 	if err != nil {
 		yield(Entry{}, publicError(err))
-		return err
+		return nil, false, err
 	}
-	left := q.Limit
+	left, batches := q.Limit, 0
 	for found, err := range t.view.Batches(ctx, s) {
 		if err != nil {
 			yield(Entry{}, err)
-			return err
+			return nil, yielded, err
 		}
 		if q.Limit > 0 {
 			found = found[:min(len(found), left)]
@@ -284,17 +317,23 @@ func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) 
 		sets, err := t.readSets(ctx, found, q.WithSets)
 		if err != nil {
 			yield(Entry{}, err)
-			return err
+			return nil, yielded, err
 		}
 		for i, f := range found {
 			e, err := t.entry(f.Record, f.Err)
-			e.sets = sets[i]
+			e.sets, yielded = sets[i], true
 			if left--; !yield(e, err) || left == 0 {
-				return nil
+				return nil, yielded, nil
 			}
 		}
+		batches++
 	}
-	return nil
+	// Without Disabled, an index that takes several reads yields several batches. A single batch
+	// came from one read, which cannot have ended early.
+	if batches == 1 && yielded && q.Disabled == nil {
+		return nil, yielded, nil
+	}
+	return t, yielded, nil
 }
 
 // setBatch is the number of entries whose sets readSets reads in one round trip.
@@ -375,6 +414,36 @@ func (t *Type) compileQuery(ctx context.Context, q Query) (*Type, query.Selectio
 	return t, s, err
 }
 
+// maxSchemaChanges is how many times a query is repeated because the stored schema changed.
+const maxSchemaChanges = 4
+
+var errSchemaChanging = fmt.Errorf("%w: the schema was changed during the listing", ErrConflict)
+
+// confirmIndexes is for a query under t that found nothing more by an index, perhaps because the
+// index was removed. It reports whether the stored schema is still that of t. If it is not, the
+// query must run again under the current schema. If the stored schema lacks the index,
+// confirmIndexes returns an error.
+func (t *Type) confirmIndexes(ctx context.Context, q Query) (same bool, err error) {
+	s, err := query.Select(t.declared, query.Query(q))
+	if err != nil || !s.ByIndex() {
+		return true, err
+	}
+	known := t.db.view() // not always t.view: another type may have changed
+	next, mismatch := t.db.refreshForRead(ctx, known, t.declared.Name)
+	now := next.ByName[t.declared.Name]
+	if errors.Is(mismatch, ErrSchemaMismatch) {
+		if now, err = known.LackedIndexes(ctx, t.declared.Name); err != nil {
+			return false, err
+		}
+	} else if mismatch != nil {
+		return false, mismatch
+	}
+	if _, err = query.Select(now, query.Query(q)); errors.Is(err, ErrIndexBuilding) {
+		err = cmp.Or(mismatch, err)
+	}
+	return now.Guard.Fingerprint == t.declared.Guard.Fingerprint, err
+}
+
 // A Page holds some entries of a listing, in the order of the listing.
 type Page struct {
 	Entries []Entry
@@ -391,22 +460,49 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
 	}
+	return confirmed(ctx, q, t.page)
+}
+
+// confirmed returns what read returns. If entries may be missing because an index was removed, read
+// also returns the type that it used; confirmed then compares its schema with the stored one, and
+// calls read again if they differ.
+func confirmed[T any](ctx context.Context, q Query, read func(context.Context, Query) (*Type, T, error)) (T, error) {
+	var none T
+	for range maxSchemaChanges {
+		used, result, err := read(ctx, q)
+		if err != nil || used == nil {
+			return result, err
+		}
+		same, err := used.confirmIndexes(ctx, q)
+		if err != nil {
+			return none, publicError(err)
+		}
+		if same {
+			return result, nil
+		}
+	}
+	return none, errSchemaChanging
+}
+
+// page returns what Page returns. If entries may be missing, it also returns the type that it used.
+func (t *Type) page(ctx context.Context, q Query) (used *Type, p Page, err error) {
 	t, s, err := t.compileQuery(ctx, q)
 	if err != nil {
-		return Page{}, publicError(err)
+		return nil, Page{}, publicError(err)
 	}
 	var records []store.Record
 	var unreadable skippedEntries
-	rest := ""
+	rest, reads := "", 0
 	for more := true; more; more = rest != "" && len(records) < q.Limit && s.MayRead() {
 		var found []store.Found
 		found, rest, err = t.view.Page(ctx, s, rest, q.Limit-len(records))
+		reads++
 		if err != nil {
-			return Page{}, err
+			return nil, Page{}, err
 		}
 		sets, err := t.readSets(ctx, found, q.WithSets)
 		if err != nil {
-			return Page{}, err
+			return nil, Page{}, err
 		}
 		for i, f := range found {
 			e, err := t.entry(f.Record, f.Err)
@@ -422,7 +518,11 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	if s.Backwards() {
 		slices.Reverse(p.Entries)
 	}
-	return p, unreadable.err()
+	// A later page finds out whether the index was removed. One read of an order misses nothing.
+	if rest != "" || reads == 1 && q.Order != "" && len(records) > 0 && q.Disabled == nil {
+		t = nil
+	}
+	return t, p, unreadable.err()
 }
 
 // skippedEntries counts the entries that a listing leaves out, and keeps the first error.
@@ -471,40 +571,54 @@ type Total struct {
 func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 	ctx, v := t.db.begin(ctx, "Count", &err)
 	defer v.end(&err)
+	return confirmed(ctx, q, t.count)
+}
+
+// count returns what Count returns. If entries may be missing because an index was removed, it also
+// returns the type that it used.
+func (t *Type) count(ctx context.Context, q Query) (used *Type, total Total, err error) {
 	t, s, err := t.compileQuery(ctx, q)
 	if err != nil {
-		return Total{}, publicError(err)
+		return nil, Total{}, publicError(err)
 	}
 	if s.SelectsAll() && !t.view.Config.Steps {
 		if n, err := t.countByOrder(ctx, q); n > 0 || err != nil {
-			return Total{Entries: n}, err
+			return nil, Total{Entries: n}, err
 		}
 	}
 	if index := s.DecidingIndex(); index.IsValid() {
 		sizes, err := t.view.Engine.Cardinalities(ctx, []recordkey.Key{index})
 		if err != nil {
-			return Total{}, err
+			return nil, Total{}, err
 		}
-		return Total{Entries: sizes[0], Estimate: t.view.Config.Steps}, nil
+		return t.ifNone(sizes[0]), Total{Entries: sizes[0], Estimate: t.view.Config.Steps}, nil
 	}
 	if part, ok := s.Range(); ok {
 		n, err := t.view.Engine.CountOrder(ctx, part)
 		if err != nil {
-			return Total{}, publicError(err)
+			return nil, Total{}, publicError(err)
 		}
-		return Total{Entries: n, Estimate: t.view.Config.Steps}, nil
+		return t.ifNone(n), Total{Entries: n, Estimate: t.view.Config.Steps}, nil
 	}
 	var unreadable skippedEntries
 	n, err := t.view.Count(ctx, s, unreadable.add)
 	if err != nil {
-		return Total{}, err
+		return nil, Total{}, err
 	}
-	return Total{Entries: n}, unreadable.err()
+	return t, Total{Entries: n}, unreadable.err()
+}
+
+// ifNone returns t if n, the count from one read of an index, is 0. Otherwise it returns nil.
+func (t *Type) ifNone(n int64) *Type {
+	if n > 0 {
+		return nil
+	}
+	return t
 }
 
 // countByOrder returns the size of an ordered index, which holds every entry of the type. It
-// returns 0 if there is no such index or nothing is in it: no index holds the entries of a store
-// without a schema, which another program wrote.
+// returns 0 if there is no such index or nothing is in it. The index may be empty although there
+// are entries, if another program wrote them to a store without a schema.
 func (t *Type) countByOrder(ctx context.Context, q Query) (int64, error) {
 	for _, q.Order = range t.declared.Ordered {
 		in, ordered, err := t.compileQuery(ctx, q)

@@ -56,7 +56,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	login_failed   the identifier (then Key is zero) or the password was wrong
 //	throttle       nothing was checked, because of too many earlier failures
 //	factor_lock    too many codes of the entry's second factor were wrong: for a day, codes from
-//	               Origin, or from every origin that never signed in to it, are not checked
+//	               Origin are not checked; if Origin never signed in to the entry, codes from all
+//	               such origins are not checked
 //	passkey_clone  a passkey of the entry was refused, because its counter went back: somebody has
 //	               a copy of it
 //

@@ -44,8 +44,9 @@ func (l Link) check(t *Type) error {
 // LoginLinked returns the entry that has the link. It takes the first step of a login for somebody
 // whose identity the caller has verified. It ignores the Label of the link.
 //
-// The error is ErrNotFound if no entry has the link, ErrLogin if the entry that has it is disabled
-// or refused by a.Allowed, and ErrFactor with a *FactorError if the entry has a second factor.
+// The error is ErrInvalid if the link is invalid, ErrNotFound if no entry has it, ErrLogin if the
+// entry that has it is disabled or refused by a.Allowed, and ErrFactor with a *FactorError if the
+// entry has a second factor.
 func (t *Type) LoginLinked(ctx context.Context, l Link, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LoginLinked", &err)
 	defer v.end(&err)
@@ -77,8 +78,8 @@ func (t *Type) LoginLinked(ctx context.Context, l Link, a Attempt) (e Entry, err
 //
 // The session must be verified within the last ten minutes, on level 2 if the entry has a factor;
 // otherwise the error is ErrNotVerified. The error is ErrNotFound if the session has ended,
-// ErrDuplicate if another entry already has the link, and ErrInvalid if the entry has as many links
-// as the schema allows.
+// ErrDuplicate if another entry already has the link, and ErrInvalid if the link is invalid or the
+// entry has as many links as the schema allows.
 func (t *Type) LinkIdentity(ctx context.Context, session string, l Link) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LinkIdentity", &err)
 	defer v.end(&err)
@@ -114,7 +115,7 @@ type UnlinkOptions struct {
 // The errors are those of LinkIdentity. The error is also ErrNotFound if the entry does not have
 // the link, and ErrInvalid with the rule "last" if the owner could no longer sign in: the entry
 // would have no usable password, no usable passkey and no link with one of o.Labels.
-func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o UnlinkOptions) (e Entry, s Session, key string, err error) {
+func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o UnlinkOptions) (e Entry, s Session, sessionSecret string, err error) {
 	ctx, v := t.db.begin(ctx, "UnlinkIdentity", &err)
 	defer v.end(&err)
 	t = t.current()
@@ -152,8 +153,8 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 		return Entry{}, Session{}, "", readErr
 	}
 	e.proved, e.verified, e.verifiedLevel2 = !old.VerifiedLevel2.IsZero(), old.Verified, old.VerifiedLevel2
-	s, key, startErr := t.startSession(ctx, e, o.Session)
-	return e, s, key, errors.Join(err, startErr)
+	s, sessionSecret, startErr := t.startSession(ctx, e, o.Session)
+	return e, s, sessionSecret, errors.Join(err, startErr)
 }
 
 // canSignIn reports whether the owner of an entry can sign in with a password, with a link in the

@@ -35,9 +35,9 @@ type Attempt struct {
 	// asking a provider. Only Invite uses it: it counts such visitors apart from all others.
 	Proven bool
 
-	// Allowed reports whether an entry may log in here. Login then treats any password of an entry
-	// that may not as a wrong one, and LoginLinked treats such an entry as disabled. Other methods
-	// do not use it. If nil, every entry may.
+	// Allowed reports whether an entry may log in here. If it may not, Login treats any password as
+	// wrong, and LoginLinked treats the entry as disabled. Other methods do not use Allowed. If
+	// nil, every entry may log in.
 	Allowed func(Entry) bool
 }
 
@@ -227,7 +227,7 @@ func (t *Type) allows(allowed func(Entry) bool, r store.Record) bool {
 
 // check compares a password with the hash if the counters admit the attempt. A delayed attempt does
 // not enter the queue for a worker. Other attempts are counted only when they have a worker, so
-// that the number of attempts that are counted but not yet judged never exceeds the number of
+// that the number of attempts that are counted but not yet verified never exceeds the number of
 // workers.
 func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 	attempt, err := p.counters(ctx)

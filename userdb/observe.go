@@ -58,14 +58,14 @@ type Observer interface {
 // mistake of the caller. Later versions may add words.
 type Outcome string
 
-// failures lists the outcomes that are faults of the store or the program.
-var failures = []Outcome{
+// faults lists the outcomes that are faults of the store or the program.
+var faults = []Outcome{
 	"schema_mismatch", "corrupt", "unconfirmed", "outcome_unknown", "file_full", "unavailable", "unsuitable", "timeout", "panicked", "other",
 }
 
 // Failed reports whether the outcome is a fault of the store or the program. Results that a visitor
 // or caller must expect, such as not_found or login, are not faults.
-func (o Outcome) Failed() bool { return slices.Contains(failures, o) }
+func (o Outcome) Failed() bool { return slices.Contains(faults, o) }
 
 // errPanicked is the error that observers get if a method panics instead of returning.
 var errPanicked = errors.New("did not return")

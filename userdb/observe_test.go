@@ -195,6 +195,7 @@ func TestObserverCalls(t *testing.T) {
 	}
 }
 
+// second returns the error of a call with two results.
 func second[T any](_ T, err error) error { return err }
 
 // first returns the error of the first element of a listing.
@@ -234,7 +235,7 @@ func (r *relay) Call(ctx context.Context, name string) (context.Context, func(us
 // TestObserverClients checks that observers receive every client, and whether the DB owns it.
 func TestObserverClients(t *testing.T) {
 	s := redistest.Shared(t)
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		want string
 		open func(o userdb.Options) (*userdb.DB, error)
 	}{
@@ -252,7 +253,7 @@ func TestObserverClients(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Join(w.take(), ", "); got != tt.want {
-			t.Errorf("got %s, want %s", got, tt.want)
+			t.Errorf("case %d: got the clients %s, want %s", i, got, tt.want)
 		}
 		db.Close()
 	}

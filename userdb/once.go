@@ -428,14 +428,16 @@ func (o onceRequest) removeRequests(ctx context.Context) error {
 	return err
 }
 
-// isRunning reports whether the call that began the request may still be running.
+// isRunning reports whether the call that began the request may still be running. A request whose
+// beginning lies onceLease or more in the future was stored while the clock was wrong, and does not
+// count as running.
 func (o onceRequest) isRunning(ctx context.Context) bool {
-	return o.age < onceLease && !o.wasGivenUp(ctx)
+	return o.age.Abs() < onceLease && !o.wasGivenUp(ctx)
 }
 
-// findCreated returns the entry that the request has created, or waiting if it has yet to create
-// it. The error is ErrNotFound if that entry was deleted, even if another one has its UID, and
-// errTakenOver if the request is no longer stored.
+// findCreated returns the entry that the request has created, or reports waiting if it has yet to
+// create one. The error is ErrNotFound if that entry was deleted, even if another one has its UID,
+// and errTakenOver if the request is no longer stored.
 func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, err error) {
 	tk, _, err := o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -461,8 +463,8 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 
 // endedSessions reports whether all sessions of an entry have ended since it was created. The first
 // epoch of an entry begins with a hyphen or, if the entry was created over a tombstone, is the rev
-// of the tombstone. In the second case, endedSessions also reports true once the entry has changed
-// so often that ~rev no longer has that rev.
+// of its create. In the second case, endedSessions also reports true once the entry has changed so
+// often that ~rev no longer has that rev.
 func endedSessions(r store.Record) bool {
 	epoch := r.Fields[session.FieldEpoch]
 	for rev := range slices.Chunk([]byte(r.Fields[store.FieldRev]), store.RevLen) {

@@ -80,10 +80,10 @@ type Options struct {
 	// Waiting costs one more round trip. If zero, no method waits, and a failover may lose
 	// acknowledged changes.
 	//
-	// Methods do not wait for tertiary records, for the beginning and end of a single session or
-	// token, or, on a cluster, for fencing other writers and releasing values that are no longer
-	// used. docs/guarantees.md says what this leaves open, and how min-replicas-to-write narrows
-	// it.
+	// Methods do not wait for tertiary records, for the beginning and end of a single session, for
+	// tokens that are issued, for what the second step of a login uses up, or, on a cluster, for
+	// fencing other writers and releasing values that are no longer used. docs/guarantees.md says
+	// what this leaves open, and how min-replicas-to-write narrows it.
 	Replicas int
 
 	// ReplicaTimeout limits how long a method waits for replicas. If zero, it is one second. The

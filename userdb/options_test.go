@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestNothingPrintsSecrets checks that no formatting verb, encoder or logger shows the secrets in a
-// value that holds them or was made with them.
+// TestNothingPrintsSecrets checks that no verb of fmt, no JSON and no log line shows the secrets in
+// a value that holds them or was made with them.
 func TestNothingPrintsSecrets(t *testing.T) {
 	const pepper, pw = "pepper-of-32-bytes-pepper-of-32-", "correct horse battery"
 	o := userdb.Options{Peppers: [][]byte{[]byte(pepper)}}
@@ -69,7 +69,7 @@ func secretForms(texts ...string) (all []string) {
 	return all
 }
 
-// formats returns v in every format.
+// formats returns v as fmt, encoding/json and log/slog print it.
 func formats(v any) (all []string) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%b", "%o", "%c", "%U", "%t", "%e", "%T"} {
 		all = append(all, fmt.Sprintf(verb, v))

@@ -315,7 +315,7 @@ func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r stor
 	return current, nil
 }
 
-// acceptPasskey judges an answer and, if it is right, spends it. names are the passkeys that may
+// acceptPasskey verifies an answer and, if it is right, spends it. names are the passkeys that may
 // have given the answer; acceptPasskey returns the one that did.
 func (t *Type) acceptPasskey(ctx context.Context, r store.Record, names []string, p Proof, origin string) (name string, err error) {
 	digest, err := t.db.countedOrigin(ctx, origin)
@@ -330,7 +330,7 @@ func (t *Type) acceptPasskey(ctx context.Context, r store.Record, names []string
 	if values[len(names)] != "" {
 		return "", ErrLogin
 	}
-	name, counter, err := t.judgePasskey(ctx, r, names, values, p, origin)
+	name, counter, err := t.verifyPasskey(ctx, r, names, values, p, origin)
 	if err != nil {
 		return "", err
 	}
@@ -368,12 +368,12 @@ func (t *Type) passkeysOf(r store.Record, p Proof) (names []string) {
 	return names
 }
 
-// judgePasskey returns the name of the passkey that gave the answer, and its counter. values holds
+// verifyPasskey returns the name of the passkey that gave the answer, and its counter. values holds
 // the stored factors with the given names.
 //
-// A counter that is not larger than the last one comes from a copy of the passkey, or from the
-// passkey after a copy has signed in. It is refused, and reported as an event.
-func (t *Type) judgePasskey(
+// Unless the last counter is 0, an answer whose counter is not larger comes from a copy of the
+// passkey, or from the passkey after a copy has signed in. It is refused, and reported as an event.
+func (t *Type) verifyPasskey(
 	ctx context.Context, r store.Record, names, values []string, p Proof, origin string,
 ) (name string, counter int64, err error) {
 	err = ErrLogin

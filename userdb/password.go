@@ -44,13 +44,13 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entr
 // entry, StartSession starts a new one of level 2.
 //
 // The error is ErrLogin if the old password is wrong, which counts as a failed login, or if the
-// entry is disabled or has just been disabled or deleted. It is ErrConflict if the password or its
-// hash was changed, a second factor was added or removed, or all sessions ended, at the same
-// moment. Unlike Login, ChangePassword returns ErrNotFound if there is no such entry, since the
-// hint comes from the application, which knows the user. If the entry has a second factor, the
-// error is a *FactorError if a.Session is "", ErrNotFound if that session has ended or belongs to
-// another entry, and ErrNotVerified if it was verified too long ago. In these cases nothing
-// changes.
+// entry is disabled or has just been disabled or deleted. It is ErrConflict if, at the same moment,
+// the password or its hash was changed, a second factor was added or removed, or all sessions of an
+// entry with a second factor ended. Unlike Login, ChangePassword returns ErrNotFound if there is no
+// such entry, since the hint comes from the application, which knows the user. If the entry has a
+// second factor, the error is a *FactorError if a.Session is "", ErrNotFound if that session has
+// ended or belongs to another entry, and ErrNotVerified if it was verified too long ago. In these
+// cases nothing changes.
 func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ChangePassword", &err)
 	defer v.end(&err)
@@ -300,7 +300,7 @@ func (hs *hashers) onPool(ctx context.Context, c hashpool.Caller, job func() err
 	if view.IsReserved(hs.db.view().NS) {
 		c.Lane = hashpool.Operators
 	}
-	view.LeavePlace(ctx)
+	view.ReleaseSlot(ctx)
 	if len(hs.db.options.Observers) > 0 {
 		return hs.runObserved(ctx, c, job)
 	}

@@ -184,7 +184,7 @@ func (t *Type) allProblems(ctx context.Context, err error, old store.Record, fac
 		return other
 	}
 	if slices.Contains(p.fields(), t.declared.Schema.Primary) {
-		// An entry with this UID exists, and it also holds the other values.
+		// An entry with this UID exists. The other values may be its own.
 		return p.err()
 	}
 	return t.addMissingAndTaken(ctx, p, old, facets)

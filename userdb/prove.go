@@ -82,7 +82,7 @@ func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e 
 	return e, nil
 }
 
-// proveFactor judges a proof and spends the ticket with the given hash if the proof is right. It
+// proveFactor verifies a proof and spends the ticket with the given hash if the proof is right. It
 // returns the entry as read after that.
 func (t *Type) proveFactor(
 	ctx context.Context, prk recordkey.Key, ticket string, p Proof, origin string,
@@ -129,7 +129,7 @@ func (t *Type) factorsFor(r store.Record, p Proof) (names []string) {
 	return names
 }
 
-// spendTicket counts an attempt, judges its proof and, if that is right, spends the ticket. It
+// spendTicket counts an attempt, verifies its proof and, if that is right, spends the ticket. It
 // emits the events of an attempt that fails.
 func (t *Type) spendTicket(ctx context.Context, r store.Record, try factor.Try, p Proof, origin string) error {
 	tried, err := t.view.Engine.TryTicket(ctx, try)
@@ -140,7 +140,7 @@ func (t *Type) spendTicket(ctx context.Context, r store.Record, try factor.Try, 
 		t.db.emit(ctx, Event{Kind: EventThrottle, Key: r.Key, Origin: origin, Wait: tried.Wait})
 		return &WaitError{Wait: tried.Wait}
 	}
-	name, number, err := t.judge(ctx, r, try.Factors, tried, p, origin)
+	name, number, err := t.verifyProof(ctx, r, try.Factors, tried, p, origin)
 	if err == nil {
 		err = t.view.Engine.SpendTicket(ctx, factor.Spend{
 			PRK: try.PRK, ID: try.ID, Generation: try.Generation, Attempt: try.Attempt, Factor: name, Number: number,
@@ -159,13 +159,14 @@ func (t *Type) spendTicket(ctx context.Context, r store.Record, try factor.Try, 
 	return err
 }
 
-// judge returns the name of the factor that accepts a proof, and the number to record as used. If
-// no factor accepts it, the error is ErrLogin, or ErrCorrupt if one of them cannot be read.
-func (t *Type) judge(
+// verifyProof returns the name of the factor that accepts a proof, and the number to record as
+// used. If no factor accepts it, the error is ErrLogin, or ErrCorrupt if one of them cannot be
+// read.
+func (t *Type) verifyProof(
 	ctx context.Context, r store.Record, names []string, tried factor.Tried, p Proof, origin string,
 ) (name string, number int64, err error) {
 	if p.kind == factor.Passkey {
-		return t.judgePasskey(ctx, r, names, tried.Factors, p, origin)
+		return t.verifyPasskey(ctx, r, names, tried.Factors, p, origin)
 	}
 	if len(p.text) > maxProof || len(names) == 0 {
 		return "", 0, ErrLogin
@@ -217,11 +218,11 @@ func (t *Type) ring() sealed.Ring { return t.view.Config.Keys }
 // within the last ten minutes (Session.Verified, which VerifySession renews); otherwise the error
 // is ErrNotVerified. It starts another session, of level 2 and verified now, and ends the old one.
 // A passkey takes both steps, so that VerifySession is not needed. The other errors are those of
-// Prove and StartSession; ErrNotFound also means that the session has ended. Of any number of
-// callers with one answer of a passkey, one succeeds.
+// Prove and StartSession; ErrNotFound also means that the session has ended, or that the entry has
+// no second factor. Of any number of callers with one answer of a passkey, one succeeds.
 func (t *Type) RaiseSession(
 	ctx context.Context, secret string, p Proof, o SessionOptions,
-) (e Entry, session Session, key string, err error) {
+) (e Entry, session Session, sessionSecret string, err error) {
 	ctx, v := t.db.begin(ctx, "RaiseSession", &err)
 	defer v.end(&err)
 	t = t.current()
@@ -257,14 +258,14 @@ func (t *Type) RaiseSession(
 		return Entry{}, Session{}, "", err
 	}
 	e.proved = true
-	session, key, err = t.startSession(ctx, e, o)
+	session, sessionSecret, err = t.startSession(ctx, e, o)
 	if err != nil {
 		return Entry{}, Session{}, "", err
 	}
 	if _, endErr := t.endSession(ctx, r.Key, s.ID); endErr != nil {
 		t.warn(ctx, "cannot end a session that was replaced", r, endErr)
 	}
-	return e, session, key, nil
+	return e, session, sessionSecret, nil
 }
 
 // raiseTicket returns the hash of the ticket for raising a session. All calls with the same answer
@@ -301,13 +302,13 @@ func hashCode(code string) []byte {
 	return sum[:codeHashBytes]
 }
 
-// matchCode returns the place of a code among the hashes of recovery codes.
-func matchCode(hashes []byte, code string) (place int64, ok bool) {
+// matchCode returns the index of a code among the hashes of recovery codes.
+func matchCode(hashes []byte, code string) (index int64, ok bool) {
 	hash := hashCode(code)
 	for i := 0; i+codeHashBytes <= len(hashes); i += codeHashBytes {
 		if subtle.ConstantTimeCompare(hashes[i:i+codeHashBytes], hash) == 1 {
-			place, ok = int64(i/codeHashBytes), true
+			index, ok = int64(i/codeHashBytes), true
 		}
 	}
-	return place, ok
+	return index, ok
 }

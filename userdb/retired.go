@@ -77,7 +77,7 @@ func (t *Type) checkRetired(ctx context.Context, prk recordkey.Key) error {
 }
 
 // ForgetUID makes a retired UID free for another entry. The error is ErrNotFound if the UID is not
-// retired. The UID can be reused at once, also on a cluster.
+// retired. The UID can be reused at once, even on a cluster.
 func (t *Type) ForgetUID(ctx context.Context, uid string) (err error) {
 	ctx, v := t.db.begin(ctx, "ForgetUID", &err)
 	defer v.end(&err)

@@ -119,8 +119,8 @@ func (o SessionOptions) withDefaults() (SessionOptions, error) {
 	return o, nil
 }
 
-// truncate returns a text as valid UTF-8, cut to maxOrigin bytes.
-func truncate(text string) string { return truncateTo(text, maxOrigin) }
+// truncate returns a text as valid UTF-8, cut to maxEventText bytes.
+func truncate(text string) string { return truncateTo(text, maxEventText) }
 
 // truncateTo returns a text as valid UTF-8, cut to a maximum number of bytes.
 func truncateTo(text string, maximum int) string {

@@ -24,8 +24,8 @@ import (
 const purposeInvite = "invite:"
 
 // sentMark is the last of a stored token's fields if the token was sent to an address of its entry,
-// as by IssueFor. The first field then names that address. A token ends when one of its fields
-// changes; no entry has a field named sentMark.
+// as by IssueFor. The first field then names that address. A token becomes invalid when one of its
+// fields changes; no entry has a field named sentMark.
 const sentMark = "~sent"
 
 // A Token lets the holder of its secret do one thing once, such as prove that they own an address,
@@ -43,9 +43,10 @@ type Token struct {
 	// Value is any text that Redeem returns, such as an address, of at most 4 KiB.
 	Value string
 
-	// Field names a facet; when it changes, the token ends. If the field may have several values,
-	// the token ends when the entry loses the value that it was issued for. If "", the token is
-	// bound to no facet, or, with PurposeChange, only to the facet that it changes.
+	// Field names a facet; when it changes, the token becomes invalid. If the field may have
+	// several values, the token becomes invalid when the entry loses the value that it was issued
+	// for. If "", the token is bound to no facet, or, with PurposeChange, only to the facet that it
+	// changes.
 	Field string
 
 	// Lifetime is how long the token is valid, from a millisecond to 30 days. If zero, it is one
@@ -56,9 +57,9 @@ type Token struct {
 // PurposeChange is the prefix of the purpose of a token that changes a secondary facet when it is
 // redeemed: "change:email" sets the facet email to the token's Value, without white space around
 // it. The value is claimed only then, so that nobody can take an address without receiving its
-// mail. If the facet is changed in another way, the token ends. In an hour at most three such
-// tokens are issued for one value, whatever the entry, twelve for one entry, and thirty for one
-// origin of WithActor, because each of them sends a mail to somebody who may not want it.
+// mail. If the facet is changed in another way, the token becomes invalid. In an hour at most three
+// such tokens are issued for one value, whatever the entry, twelve for one entry, and thirty for
+// one origin of WithActor, because each of them sends a mail to somebody who may not want it.
 const PurposeChange = "change:"
 
 // PurposeAdd is the prefix of the purpose of a token that adds a value to a secondary field with
@@ -95,9 +96,9 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 }
 
 // IssueFor issues a token that is sent to an address of the entry, and returns its secret and the
-// address. The address is the one stored in the field, never the one that a visitor typed: the two
-// may be equal only in their canonical form and lead to different mailboxes. When the address
-// changes, the token ends; when the token is redeemed, the address is verified.
+// address. The address is the one stored in the field, never the one that a visitor entered: the
+// two may be equal only in their canonical form and lead to different mailboxes. When the address
+// changes, the token becomes invalid; when the token is redeemed, the address is verified.
 //
 // If a further value of a field became the facet without being verified, it may be the address of
 // another person. The secret is then for the first verified value instead. To verify the facet
@@ -189,7 +190,8 @@ func (t *Type) storeToken(ctx context.Context, r store.Record, tk Token, stored 
 
 // bonds returns the names of the values to which a token is bound, followed by sentMark. bound is
 // the entry's value in tk.Field, and changed the one that a token of PurposeChange replaces. Such a
-// token ends when another value becomes the facet, even if the entry keeps the earlier one.
+// token becomes invalid when another value becomes the facet, even if the entry keeps the earlier
+// one.
 func (t *Type) bonds(tk Token, bound, changed string) (all []string) {
 	if tk.Field != "" {
 		all = append(all, t.bond(tk.Field, bound))
@@ -298,8 +300,8 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 // If the entry was self-registered, the first token that proves that somebody receives mail at the
 // entry's address also removes the password, ends all sessions and other tokens, and removes the
 // values of other secondary fields, since another person may have registered the entry; see
-// InSession. User names stay. A value of another required field stays, but receives no secrets
-// until it is verified.
+// InSession. User names stay. A value of another required field stays, but no secrets are sent to
+// it until it is verified.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string, options ...RedeemOption) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Redeem", &err)
 	defer v.end(&err)
@@ -431,7 +433,7 @@ func (t *Type) verifyProved(current store.Record, stored token.Token, facets, ow
 // the same time, one succeeds. If the policy refuses the password (*password.PolicyError), the
 // token remains valid. Otherwise ResetPassword does what SetPassword does, and its errors are those
 // of Redeem. If the entry has a second factor, which stays, ResetPassword sets the password and
-// returns a *FactorError without a ticket: the owner must log in with both.
+// returns a *FactorError without a ticket: the owner must log in with the password and the factor.
 func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ResetPassword", &err)
 	defer v.end(&err)
@@ -478,15 +480,15 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 	return e, err
 }
 
-// RedeemSession redeems a token and then starts a session, for logins with a link. key is the
-// secret of the session. Of any number of callers with one token, only one starts a session.
+// RedeemSession redeems a token and then starts a session, for logins with a link. sessionSecret is
+// the secret of the session. Of any number of callers with one token, only one starts a session.
 //
 // The errors are those of Redeem. If the token was redeemed but its session may not have started,
 // the error is ErrOutcomeUnknown, or ErrNotFound if the entry was disabled or deleted, or all its
 // sessions ended, in between. If the entry has a second factor, no session starts.
 func (t *Type) RedeemSession(
 	ctx context.Context, purpose, secret string, o SessionOptions,
-) (e Entry, s Session, key string, err error) {
+) (e Entry, s Session, sessionSecret string, err error) {
 	ctx, v := t.db.begin(ctx, "RedeemSession", &err)
 	defer v.end(&err)
 	ctx = view.WithActor(ctx, view.Actor{Origin: o.Origin})
@@ -498,10 +500,10 @@ func (t *Type) RedeemSession(
 	if e, _, err = t.redeem(ctx, purpose, secret, redemption{}); !committed(err) || errors.Is(err, ErrFactor) {
 		return Entry{}, Session{}, "", err
 	}
-	s, key, startErr := t.startSession(ctx, e, o)
+	s, sessionSecret, startErr := t.startSession(ctx, e, o)
 	switch {
 	case startErr == nil:
-		return e, s, key, err
+		return e, s, sessionSecret, err
 	case errors.Is(startErr, ErrConflict), errors.Is(startErr, ErrNotFound):
 		return Entry{}, Session{}, "", ErrNotFound
 	}

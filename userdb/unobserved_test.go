@@ -40,10 +40,10 @@ func TestUnobservedCostsNothing(t *testing.T) {
 		t.Errorf("begin and end allocate %v times without observers, want never", got)
 	}
 	h := hints.UID("u1")
-	with := minAllocs(func() { _, _ = users.Find(ctx, h) })
-	without := minAllocs(func() { _, _ = db.find(ctx, h, "user") })
-	if with != without {
-		t.Errorf("Find allocates %v times, db.find %v times; want the same", with, without)
+	public := minAllocs(func() { _, _ = users.Find(ctx, h) })
+	bare := minAllocs(func() { _, _ = db.find(ctx, h, "user") })
+	if public != bare {
+		t.Errorf("Find allocates %v times, db.find %v times; want the same", public, bare)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestOutcomeWords(t *testing.T) {
 			t.Errorf("%s is not documented", w)
 		}
 	}
-	for _, f := range failures {
+	for _, f := range faults {
 		if !slices.Contains(words, f) {
 			t.Errorf("the fault %s is not an outcome", f)
 		}

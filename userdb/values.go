@@ -52,14 +52,14 @@ func (e Entry) Values() map[string][]string {
 type FieldValue struct {
 	Text string
 
-	// Verified is when the value was verified. It is zero for unverified values and always for the
-	// facet, for which Entry.Verified reports whether it is verified.
+	// Verified is when the value was verified. It is zero for unverified values, and always for the
+	// facet. Entry.Verified reports whether the facet is verified.
 	Verified time.Time
 
 	// Unverified reports whether the value is a mail address that was added beside another one and
-	// then became the facet without being verified. Such an address neither signs in nor receives
-	// secrets. A further address signs in and receives secrets only if Verified is set; its
-	// Unverified is false.
+	// then became the facet without being verified. Nobody can sign in with such an address, and no
+	// secrets are sent to it. The same is true of a further address whose Verified is zero,
+	// although its Unverified is false.
 	Unverified bool
 
 	// Label is the owner's name for the kind of value, such as "work", or "".
@@ -140,8 +140,8 @@ func (e *Entry) DropText(field, text string) {
 
 // PutFirst makes a value of a secondary field the facet in this copy. The other values follow in
 // their order. A value that the field does not have yet is added. If an unverified mail address of
-// the entry becomes the facet, it still does not sign in and receives no secrets until it is
-// verified.
+// the entry becomes the facet, it still has to be verified before anybody can sign in with it or
+// secrets are sent to it.
 func (e *Entry) PutFirst(field, text string) {
 	texts := e.Texts(field)
 	if i := e.indexOf(texts, text); i >= 0 {
@@ -297,7 +297,7 @@ func (t *Type) bond(field, written string) string {
 }
 
 // addressFor returns the value of a field that a secret is sent to, or "" if the entry has none
-// that may receive it. It prefers the value that a visitor typed, given in its canonical form, if
+// that may receive it. It prefers the value that a visitor entered, given in its canonical form, if
 // that may receive a secret. Otherwise it returns the facet, or, if the facet must be verified
 // first, the first further value that is verified.
 func (t *Type) addressFor(r store.Record, field, canonical string) string {

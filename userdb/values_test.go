@@ -22,7 +22,7 @@ func TestReceivingAddressFoldsNothing(t *testing.T) {
 	users := &Type{declared: types.ByName["user"]}
 	many := map[string]string{"email": "a@x.org"}
 	for i := range 99 {
-		f := store.Further{Field: "email", Canonical: fmt.Sprintf("b%d@x.org", i), Written: fmt.Sprintf("B%d@x.org", i), Place: i, Verified: 7}
+		f := store.Further{Field: "email", Canonical: fmt.Sprintf("b%d@x.org", i), Written: fmt.Sprintf("B%d@x.org", i), Position: i, Verified: 7}
 		many[f.Name()] = f.Text()
 	}
 	work := func(fields map[string]string, canonical, want string) float64 {
@@ -33,9 +33,9 @@ func TestReceivingAddressFoldsNothing(t *testing.T) {
 		return testing.AllocsPerRun(10, func() { users.addressFor(r, "email", canonical) })
 	}
 	unknown := work(nil, "a@x.org", "")
-	for typed, want := range map[string]string{"a@x.org": "a@x.org", "alice": "a@x.org", "b98@x.org": "B98@x.org"} {
-		if got := work(many, typed, want); got > unknown+8 {
-			t.Errorf("%s: %v allocations for an entry with 100 values, %v without an entry; want at most 8 more", typed, got, unknown)
+	for entered, want := range map[string]string{"a@x.org": "a@x.org", "alice": "a@x.org", "b98@x.org": "B98@x.org"} {
+		if got := work(many, entered, want); got > unknown+8 {
+			t.Errorf("%s: %v allocations for an entry with 100 values, %v without an entry; want at most 8 more", entered, got, unknown)
 		}
 	}
 }

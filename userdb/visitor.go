@@ -42,24 +42,24 @@ const (
 // The error is ErrNotFound if nobody has the identifier, or if the entry is disabled, has no value
 // in the field that may receive a secret, or has a UID of over 200 bytes. Give the visitor the
 // usual answer and send nothing. Do the same for ErrTooManyAttempts: in an hour, one account gets
-// at most three tokens of one purpose and twelve in all, whichever of its identifiers are typed,
+// at most three tokens of one purpose and twelve in all, whichever of its identifiers are entered,
 // and one origin thirty tokens and invitations.
-func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
+func (t *Type) IssueForVisitor(ctx context.Context, field, entered string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
 	t = t.current()
 	if err := cmp.Or(tk.bindTo(field), t.checkToken(&tk)); err != nil {
 		return "", "", err
 	}
-	if err := t.admitOrigin(ctx, typed, a); err != nil {
+	if err := t.admitOrigin(ctx, entered, a); err != nil {
 		return "", "", err
 	}
 	counted := false
-	canonical, _ := t.declared.Schema.Identifier(typed)
+	canonical, _ := t.declared.Schema.Identifier(entered)
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
-		r, err := t.findConstantTime(ctx, typed)
+		r, err := t.findConstantTime(ctx, entered)
 		if err == nil && !counted {
-			counted, err = true, t.admitVisitor(ctx, r, typed, tk.Purpose, a)
+			counted, err = true, t.admitVisitor(ctx, r, entered, tk.Purpose, a)
 		}
 		if err != nil {
 			return false, err
@@ -68,7 +68,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		changed := r.Fields[strings.TrimPrefix(tk.Purpose, PurposeChange)]
 		issuable := r.Live() && len(r.Key.Value()) <= token.MaxUID && t.checkIssuable(r, tk) == nil && address != ""
 		if !issuable {
-			address, changed = typed, typed
+			address, changed = entered, entered
 			if r, err = t.decoyRecord(); err != nil {
 				return false, err
 			}
@@ -109,11 +109,11 @@ func (t *Type) decoyRecord() (store.Record, error) {
 }
 
 // admitOrigin counts a request against the limit of its origin.
-func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
+func (t *Type) admitOrigin(ctx context.Context, entered string, a Attempt) error {
 	if err := t.db.loadSecret(ctx); err != nil || a.Origin == "" {
 		return err
 	}
-	return t.limit(ctx, a.counter("origin"), t.db.originDigest(a.Origin), maxPerOrigin, t.throttleEvent(typed, a))
+	return t.limit(ctx, a.counter("origin"), t.db.originDigest(a.Origin), maxPerOrigin, t.throttleEvent(entered, a))
 }
 
 // counter returns the kind of counters for an attempt. Strangers who type an address must not use
@@ -126,11 +126,11 @@ func (a Attempt) counter(kind string) string {
 }
 
 // admitVisitor counts a visitor's request for a token against the limits of the account, whichever
-// of its identifiers was typed, or of the identifier if there is no account. Each purpose has a
+// of its identifiers was entered, or of the identifier if there is no account. Each purpose has a
 // limit of its own, so that somebody who keeps asking for tokens of one purpose cannot prevent the
 // owner from getting one of another.
-func (t *Type) admitVisitor(ctx context.Context, r store.Record, typed, purpose string, a Attempt) error {
-	e := t.throttleEvent(typed, a)
+func (t *Type) admitVisitor(ctx context.Context, r store.Record, entered, purpose string, a Attempt) error {
+	e := t.throttleEvent(entered, a)
 	name := e.Identifier
 	if r.Live() {
 		name = t.db.digest("account", r.Key.String())
@@ -142,7 +142,7 @@ func (t *Type) admitVisitor(ctx context.Context, r store.Record, typed, purpose 
 	return err
 }
 
-// admitMail counts a mail to an address that a visitor typed. kind keeps the counters for
+// admitMail counts a mail to an address that a visitor entered. kind keeps the counters for
 // invitations and changes apart. All spellings of an address that differ only in case, or in other
 // ways that FoldCasefold ignores, are counted as one even under FoldExact, because they usually
 // lead to one mailbox.
@@ -154,17 +154,17 @@ func (t *Type) admitMail(ctx context.Context, kind, address, origin string) erro
 }
 
 // throttleEvent returns the event for a visitor who made too many requests.
-func (t *Type) throttleEvent(typed string, a Attempt) Event {
-	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.identifierDigest(typed)}
+func (t *Type) throttleEvent(entered string, a Attempt) Event {
+	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.identifierDigest(entered)}
 }
 
 // identifierDigest returns the keyed hash under which text from a visitor is counted and logged. If
 // the text is too long to be an identifier, only its beginning is hashed, so that it costs no more
 // than other text.
-func (t *Type) identifierDigest(typed string) string {
-	form, ok := t.declared.Schema.Identifier(typed)
+func (t *Type) identifierDigest(entered string) string {
+	form, ok := t.declared.Schema.Identifier(entered)
 	if !ok {
-		form = typed[:schema.MaxValue]
+		form = entered[:schema.MaxValue]
 	}
 	return t.db.digest("identifier", form)
 }
@@ -206,8 +206,8 @@ func (t *Type) limit(ctx context.Context, kind, name string, limit int, e Event)
 // findConstantTime returns the entry that hints.Any finds by a text, or the zero record if there is
 // none. In both cases it takes the same round trips and reads the same number of records. It takes
 // no round trip for text that cannot be an identifier of any entry.
-func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record, error) {
-	_, l, err := t.view.Resolve(hints.Any(typed), t.declared.Name)
+func (t *Type) findConstantTime(ctx context.Context, entered string) (store.Record, error) {
+	_, l, err := t.view.Resolve(hints.Any(entered), t.declared.Name)
 	if err != nil {
 		return store.Record{}, nil
 	}
@@ -253,7 +253,7 @@ func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record
 // sent.
 type Invitation struct {
 	Field      string // the facet that will hold the address
-	Address    string // as typed, without surrounding space; if an entry has it, as stored there
+	Address    string // as entered, without surrounding space; if an entry has it, as stored there
 	Value      string // Token.Value
 	Secret     string // the secret for AcceptInvitation; "" if Registered or Held
 	Registered bool   // an entry has the address or an identifier with the same canonical form
@@ -263,8 +263,8 @@ type Invitation struct {
 	Held bool
 }
 
-// Invite starts the registration of a visitor who typed an address. field names the facet that will
-// hold the address. The reader of the mail creates the account with AcceptInvitation. Invite
+// Invite starts the registration of a visitor who entered an address. field names the facet that
+// will hold the address. The reader of the mail creates the account with AcceptInvitation. Invite
 // chooses the UID of the account but claims no values. Only the application learns whether somebody
 // already has the address; Invite does the same work in both cases. Show the visitor no difference.
 //
@@ -272,12 +272,12 @@ type Invitation struct {
 // how long the invitation is valid. The error is ErrInvalid if the facet cannot have the address.
 // If it is ErrTooManyAttempts, give the visitor the usual answer and send nothing, as with
 // IssueForVisitor. Set a.Proven for a visitor who has shown that they own the address.
-func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (i Invitation, err error) {
+func (t *Type) Invite(ctx context.Context, field, entered string, tk Token, a Attempt) (i Invitation, err error) {
 	ctx, v := t.db.begin(ctx, "Invite", &err)
 	defer v.end(&err)
 	t = t.current()
 	tk = Token{Purpose: PurposeChange + field, Value: tk.Value, Lifetime: tk.Lifetime}
-	address, value := strings.TrimSpace(typed), tk.Value
+	address, value := strings.TrimSpace(entered), tk.Value
 	if tk.Value = address; len(address)+len(value) > maxValue {
 		return Invitation{}, invalid("value", "size", "over 4 KiB with the address")
 	}
@@ -285,7 +285,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	if err := t.checkToken(&tk); err != nil {
 		return Invitation{}, err
 	}
-	// From here on only address matters, since the mail goes there. typed may be longer.
+	// From here on only address matters, since the mail goes there. entered may be longer.
 	if err := t.admitOrigin(ctx, address, a); err != nil {
 		return Invitation{}, err
 	}

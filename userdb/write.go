@@ -55,8 +55,8 @@ type NewEntry struct {
 
 	// Problems is what the caller has found wrong with the input, such as the error of web.Decode.
 	// If it is not nil, no entry is created. If it consists of *FieldError and
-	// *password.PolicyError, the error joins it with all problems that Create finds; otherwise it
-	// is the error.
+	// *password.PolicyError, Create returns it joined with all other problems that it finds;
+	// otherwise Create returns it alone.
 	Problems error
 
 	// Disabled says that the entry cannot log in until Enable.
@@ -128,7 +128,7 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 		if n.UID == "" && t.isTakenUID(publicError(err)) {
 			continue
 		}
-		return t.entry(r, t.draftProblems(ctx, err, d))
+		return t.entryAsWritten(r, t.draftProblems(ctx, err, d))
 	}
 	return Entry{}, errNoFreeUID
 }
@@ -171,7 +171,7 @@ func (t *Type) newRecordAt(uid string) (r store.Record) {
 func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	d := change.Draft{UID: n.UID, Facets: make(map[string]string, len(n.Facets)+change.OwnFields)}
 	wrong, ofInput := problemsIn(n.Problems)
-	if !ofInput {
+	if !ofInput || n.Problems != nil && len(wrong) == 0 { // such as an error that joins none
 		return d, n.Problems
 	}
 	if _, given := n.Facets[t.declared.Schema.Primary]; given {
@@ -214,7 +214,7 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.Facets[store.FieldPassword] = hash
 		d.SetOwn(store.FieldChanged, schema.Date(t.view.Now()).Wire())
 	} else if len(wrong) > 0 {
-		return d, t.addNewProblems(ctx, wrong, n.UID, d.Fields())
+		return d, t.addNewEntryProblems(ctx, wrong, n.UID, d.Fields())
 	}
 	if n.Disabled {
 		d.SetOwn(store.FieldDisabled, schema.Date(t.view.Now()).Wire())
@@ -288,16 +288,16 @@ func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string
 	if other := wrong.add(t.db.hashers.check(ctx, c, t.declared, n.Password, own)); other != nil {
 		return "", other
 	}
-	if err := t.addNewProblems(ctx, wrong, n.UID, facets); err != nil {
+	if err := t.addNewEntryProblems(ctx, wrong, n.UID, facets); err != nil {
 		return "", err
 	}
 	return t.db.hashers.hashUnchecked(ctx, c, t.declared, n.Password)
 }
 
-// addNewProblems adds the other problems of a new entry to wrong, and returns all problems as one
-// error. The others are a UID that is taken or retired, and values that are missing or taken. uid
-// may be "".
-func (t *Type) addNewProblems(ctx context.Context, wrong problems, uid string, facets map[string]string) error {
+// addNewEntryProblems adds the other problems of a new entry to wrong, and returns all problems as
+// one error. The others are a UID that is taken or retired, and values that are missing or taken.
+// uid may be "".
+func (t *Type) addNewEntryProblems(ctx context.Context, wrong problems, uid string, facets map[string]string) error {
 	r := t.newRecordAt(uid)
 	if uid != "" && r.Key.IsValid() {
 		_, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
@@ -400,7 +400,11 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 			err = t.allEditProblems(ctx, err, r, e)
 		}
 		t.afterDisabledChange(ctx, r, after, err)
-		saved, err := t.entry(after, publicError(err))
+		result := t.entry
+		if e.readable && e.t == t.declared {
+			result = t.entryAsWritten
+		}
+		saved, err := result(after, publicError(err))
 		if committed(err) {
 			saved.sets = e.knownSets()
 		}
@@ -421,7 +425,7 @@ func notOfType(t *Type) error {
 
 // editChange returns the change that turns a record into the edited entry, and the facets that the
 // entry then has. It reports whether there is anything to write. The password hash, which an Entry
-// does not hold, stays.
+// does not contain, stays.
 func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, facets map[string]string, due bool, err error) {
 	if len(e.edits) == 0 && e.disable == nil && len(e.newSets) == 0 {
 		return c, nil, false, nil
@@ -689,8 +693,9 @@ func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, fa
 // maxAttempts is how often a method tries to write while each attempt ends in a conflict.
 const maxAttempts = 100
 
-// retryOnConflict calls attempt until it ends without a conflict. Between calls it waits for a
-// random and increasing time, so that competing writers get out of step.
+// retryOnConflict calls attempt until it ends without a conflict, at most maxAttempts times.
+// Between calls it waits for a random time, at first up to a millisecond and later up to 50, so
+// that competing writers get out of step.
 func retryOnConflict(ctx context.Context, attempt func() (conflict bool, err error)) error {
 	for n := range maxAttempts {
 		if conflict, err := attempt(); !conflict {

@@ -30,7 +30,7 @@ func TestAdmit(t *testing.T) {
 					case err == nil:
 						n.Add(1)
 					case !throttled || !errors.Is(err, userdb.ErrTooManyAttempts) || wait.Wait <= 0 || wait.Wait > l.Window:
-						t.Errorf("got %v, want a *WaitError with a time within the window", err)
+						t.Errorf("%s of %s: got %v, want a *WaitError with a time within the window", l.Name, key, err)
 					}
 				})
 			}
@@ -52,7 +52,7 @@ func TestAdmit(t *testing.T) {
 			}
 		}
 		if got := admitted(userdb.Limit{Name: "short", Max: 3, Window: time.Second}, "ann"); got != 3 {
-			t.Errorf("admitted %d, want 3", got)
+			t.Errorf("in the first window, admitted %d, want 3", got)
 		}
 		time.Sleep(1100 * time.Millisecond)
 		if got := admitted(userdb.Limit{Name: "short", Max: 3, Window: time.Second}, "ann"); got != 3 {
@@ -79,7 +79,7 @@ func TestAdmitRefusesBadLimits(t *testing.T) {
 		{userdb.Limit{Name: "x", Max: 1, Window: time.Hour}, strings.Repeat("x", 4097)},
 	} {
 		if err := users.Admit(t.Context(), tt.limit, tt.key); !errors.Is(err, userdb.ErrInvalid) {
-			t.Errorf("%v: got %v, want ErrInvalid", tt.limit, err)
+			t.Errorf("%.50v of the key %.10q: got %v, want ErrInvalid", tt.limit, tt.key, err)
 		}
 	}
 }

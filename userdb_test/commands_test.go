@@ -189,7 +189,7 @@ func TestScriptsFlushed(t *testing.T) {
 	users := lossyStore(t, s)
 	before, err := users.Find(t.Context(), hints.UID("u"))
 	must(t, err)
-	for name, method := range everyMethod(s.first, users, before) {
+	for name, method := range basicMethods(s.first, users, before) {
 		s.wipe()
 		must(t, s.raw.ScriptFlush(t.Context()).Err())
 		lossyStore(t, s)

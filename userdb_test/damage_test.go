@@ -281,7 +281,7 @@ func (s *site) wantNoNewDamage(t *testing.T, method string, d corruption) {
 	case "a missing SRK", "an ~isa of another type": // the value counts as free
 		allowed["I1 user/name:n/~prk"] = true
 		allowed["I2 user/name:n/~prk"], allowed["I2 user/nick:n/~prk"] = true, true
-	case "tags that are a string": // the names of the indexes that hold the entry are lost
+	case "tags that are a string": // the names of the indexes that contain the entry are lost
 		allowed["I4 user/tags:t/~prks"] = true
 	}
 	for _, found := range audit(s.dump(t.Context()), view.Of(s.first).NS, s.first.Schema()) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/maintain/check"
@@ -109,7 +110,7 @@ func TestCreateOverFence(t *testing.T) {
 		users, ctx := s.wide(), t.Context()
 		add(t, users, "v")
 		must(t, s.raw.HSet(ctx, "user/uid:u", "~fence", "1").Err())
-		must(t, s.raw.Expire(ctx, "user/uid:u", 86_400_000_000_000).Err())
+		must(t, s.raw.Expire(ctx, "user/uid:u", 24*time.Hour).Err())
 		add(t, users, "u", "name", "n")
 		if r := s.dump(ctx)["user/uid:u"]; r.expires || r.fields["~fence"] != "" {
 			t.Errorf("the record of the entry is %v, want neither an expiry nor ~fence", r)
@@ -232,7 +233,7 @@ func TestClusterDeleterDies(t *testing.T) {
 		add(t, users, "first", "name", "first")
 		must(t, errors.Join(
 			s.raw.HSet(ctx, "user/uid:u", "~rev", "abcdefghijkl", "~dying", "abcdefghijkl", "~since", "1700000000").Err(),
-			s.raw.Expire(ctx, "user/uid:u", 86400e9).Err(),
+			s.raw.Expire(ctx, "user/uid:u", 24*time.Hour).Err(),
 			s.raw.Set(ctx, "user/name:n/~prk", "user/uid:u 0123456789ab", 0).Err(),
 			s.raw.SAdd(ctx, "user/uid:u/tags", "admin", "old").Err(),
 			s.raw.SAdd(ctx, "user/tags:admin/~prks", "user/uid:u").Err(),

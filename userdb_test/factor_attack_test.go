@@ -3,6 +3,8 @@ package userdb_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,6 +116,70 @@ func TestCodesAfterWrongClock(t *testing.T) {
 		wantErr(t, "one more wrong code", g.prove(userdb.TOTP("0"), ""), userdb.ErrTooManyAttempts)
 		g.advance(-year)
 		must(t, g.prove(userdb.TOTP(a.codeAt(phone.Add(30*time.Second))), ""))
+	})
+}
+
+// TestFactorOriginsAfterWrongClock checks that origins which signed in while the store's clock was
+// a month ahead do not displace those that sign in after it has been set right.
+func TestFactorOriginsAfterWrongClock(t *testing.T) {
+	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
+		const record = "~/factor/{user/uid:alice}"
+		keys := g.passkeys()
+		a, session := g.enrol()
+		d := newDevice()
+		g.register(keys, d, session)
+		byPasskey := func(origin string) {
+			c, err := keys.Begin()
+			must(t, err)
+			p, err := keys.Proof(c.State, d.get(t, c))
+			must(t, err)
+			_, err = g.users.LoginPasskey(t.Context(), p, userdb.Attempt{Origin: origin})
+			must(t, err)
+		}
+		byCode := func(origin string) {
+			must(t, g.prove(userdb.RecoveryCode(a.codes[0]), origin))
+			a.codes = a.codes[1:]
+		}
+		for what, signIn := range map[string]func(string){"a passkey": byPasskey, "a code": byCode} {
+			ahead := g.clock().Add(30 * 24 * time.Hour).UnixMilli()
+			for i := range 10 {
+				must(t, g.raw.HSet(t.Context(), record, fmt.Sprint("origin/ahead", i), ahead).Err())
+			}
+			signIn(what + " 1")
+			signIn(what + " 2")
+			all, err := g.raw.HGetAll(t.Context(), record).Result()
+			must(t, err)
+			now, n := fmt.Sprint(g.clock().UnixMilli()), 0
+			for name, at := range all {
+				if strings.HasPrefix(name, "origin/") && at == now {
+					n++
+				}
+			}
+			if n != 2 {
+				t.Errorf("%s: %d of the last two origins are known, want 2", what, n)
+			}
+			g.advance(time.Minute)
+		}
+	})
+}
+
+// TestSessionsAfterWrongClock checks that sessions which began while the store's clock was a month
+// ahead do not displace those that begin after it has been set right.
+func TestSessionsAfterWrongClock(t *testing.T) {
+	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
+		start := func() string {
+			_, secret := g.startSession(userdb.SessionOptions{Lifetime: 365 * 24 * time.Hour})
+			return secret
+		}
+		g.advance(30 * 24 * time.Hour)
+		for range 100 {
+			start()
+		}
+		g.advance(-30 * 24 * time.Hour)
+		first := start()
+		start()
+		_, _, err := g.users.Session(t.Context(), first)
+		must(t, err)
 	})
 }
 

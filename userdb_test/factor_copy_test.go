@@ -92,9 +92,9 @@ func TestCopyFactors(t *testing.T) {
 	})
 }
 
-// TestExportFactors checks that an export with secrets has the second factors of its entries,
-// sealed for their lines, that an import restores them and their used codes, and that without
-// secrets the import reports what is missing.
+// TestExportFactors checks that an export with secrets has the second factors of its entries, and
+// that an import restores them and their used codes. The factors are encrypted, and each is valid
+// only in the line of its entry. Without secrets, the import must report what is missing.
 func TestExportFactors(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

@@ -81,9 +81,10 @@ func TestChangePasswordWithFactor(t *testing.T) {
 	})
 }
 
-// TestChangePasswordOvertaken makes other changes each time that ChangePassword reads the clock.
-// ChangePassword must fail if the session ended before the password was changed, unless the entry
-// had lost its factor before the old password was checked.
+// TestChangePasswordOvertaken makes another change, which ends the session, at each moment at which
+// ChangePassword reads the clock. If the other change comes before that of the password,
+// ChangePassword must fail. ResetFactors is an exception if it comes before the old password is
+// checked: an entry without a factor needs no session.
 func TestChangePasswordOvertaken(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -124,7 +125,8 @@ func TestChangePasswordOvertaken(t *testing.T) {
 				}
 				if err != nil && !overtook || err != nil && !errors.Is(err, userdb.ErrConflict) &&
 					!errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrNotFound) {
-					t.Errorf("%s at moment %d, overtook %v: got error %v", what, moment, overtook, err)
+					t.Errorf("%s at moment %d, before the password was changed: %v: got error %v; want none afterwards, "+
+						"and before that ErrConflict, ErrLogin or ErrNotFound", what, moment, overtook, err)
 				}
 			}
 		}

@@ -42,7 +42,7 @@ func TestFieldValues(t *testing.T) {
 		}
 		e.PutFirst("email", "c@example.com")
 		if first := e.FieldValues()["email"][0]; first.Unverified {
-			t.Errorf("%s is unverified before it is saved", first.Text)
+			t.Errorf("before saving, %s is unverified: true, want false", first.Text)
 		}
 		e, err = g.users.Save(ctx, e)
 		must(t, err)

@@ -35,6 +35,12 @@ func problemsOf(err error) (problems []string) {
 	return []string{err.Error()}
 }
 
+// joinsNone is an error that joins no others.
+type joinsNone struct{}
+
+func (joinsNone) Error() string   { return "no errors" }
+func (joinsNone) Unwrap() []error { return nil }
+
 // TestAllProblemsReported checks that create, accept, update, save and check report all problems of
 // a form at once, and that a refused change writes nothing.
 func TestAllProblemsReported(t *testing.T) {
@@ -113,6 +119,9 @@ func TestAllProblemsReported(t *testing.T) {
 		want("accept with problems", err, "born date", "name rude")
 		_, err = g.users.Create(ctx, userdb.NewEntry{Problems: userdb.ErrConflict})
 		want("create with another error", err, userdb.ErrConflict.Error())
+		if _, err = g.users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("job", "cook"), Problems: joinsNone{}}); !errors.Is(err, joinsNone{}) {
+			t.Errorf("create with an error that joins none: got %v, want that error", err)
+		}
 		_, err = g.users.Update(ctx, uid("bob"), func(e *userdb.Entry) error {
 			e.Put("name", schema.Text("alice"))
 			e.Put("email", schema.Text("alice@example.com"))
@@ -144,8 +153,8 @@ func TestAllProblemsReported(t *testing.T) {
 		e.Put("name", schema.Text("alice"))
 		e.Put("email", schema.Text("alice@example.com"))
 		_, err = g.users.Save(ctx, e)
-		want("save with values that others hold", err, "name taken", "email taken")
-		want("check with values that others hold", g.users.Check(ctx, e), "name taken", "email taken")
+		want("save with values that others have", err, "name taken", "email taken")
+		want("check with values that others have", g.users.Check(ctx, e), "name taken", "email taken")
 		e = g.find("bob")
 		e.Put("email", schema.Text("bob@example.org"))
 		must(t, g.users.Check(ctx, e))
@@ -154,7 +163,7 @@ func TestAllProblemsReported(t *testing.T) {
 			e.Put("email", schema.Text("alice@example.com"))
 			return nil
 		})
-		want("update to values that others hold", err, "name taken", "email taken")
+		want("update to values that others have", err, "name taken", "email taken")
 		if e := g.find("bob"); e.Text("name") != "bob" || e.Text("email") != "bob@example.com" {
 			t.Errorf("a refused change was written: %v", e)
 		}

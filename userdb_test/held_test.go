@@ -77,7 +77,7 @@ func TestHeld(t *testing.T) {
 		for _, text := range []string{"Ada", "Augusta", "Countess"} {
 			s.wantFree(users, false, "name", text)
 		}
-		// A new entry with the same UID counts as the entry that gave them up.
+		// A new entry with the same UID counts as the entry that gave these values up.
 		add(t, users, "a", "name", "Ada")
 		s.wantFree(users, false, "name", "Augusta")
 		h, err := users.FindHeld(ctx, "name", "AUGUSTA")

@@ -45,7 +45,7 @@ func (g *loginSite) dropEvent(do func()) {
 
 // wantInFeed waits until the feed has exactly these kinds of events of an entry, in this order. It
 // reads the feed from its beginning each time, because on a cluster an event may arrive behind
-// newer ones that a reader has already read. The place of session events does not matter, and
+// newer ones that a reader has already read. The position of session events does not matter, and
 // EventRepair, which says that a repair has begun, is ignored.
 func (g *loginSite) wantInFeed(what, name string, want ...string) {
 	g.t.Helper()
@@ -385,8 +385,8 @@ func TestRefusedAttemptsAreRecordedOnce(t *testing.T) {
 	o := loginOptions()
 	o.History = true
 	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
-		ask := func(typed, origin string) error {
-			_, _, err := g.users.IssueForVisitor(t.Context(), "email", typed, userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: origin})
+		ask := func(entered, origin string) error {
+			_, _, err := g.users.IssueForVisitor(t.Context(), "email", entered, userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: origin})
 			return err
 		}
 		for range 3 {

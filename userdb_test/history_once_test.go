@@ -41,7 +41,7 @@ func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
 	return kinds
 }
 
-// sessionsLast moves events of sessions behind the others, because their place in a feed is not
+// sessionsLast moves events of sessions behind the others, because their position in a feed is not
 // fixed: events can have the same millisecond, and a cluster adds them as they arrive.
 func sessionsLast(events []string) []string {
 	isSession := func(event string) bool { return strings.HasPrefix(event, "session_") }
@@ -49,8 +49,8 @@ func sessionsLast(events []string) []string {
 	return append(changes, slices.DeleteFunc(slices.Clone(events), func(event string) bool { return !isSession(event) })...)
 }
 
-// TestFeedHasEachEventOnce checks that the feed has each event once and in order, whichever kind of
-// event follows a create.
+// TestFeedHasEachEventOnce checks that the feed has each event once and in order, whether a
+// session, a token or a tag follows a create.
 func TestFeedHasEachEventOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -202,8 +202,8 @@ func (t *tap) loseNthWrite(n int, executed bool) {
 	})
 }
 
-// TestLostRepliesRecordedOnce loses each command of each call once, or only the reply to it. Each
-// change must have one line in the history and one in the feed.
+// TestLostRepliesRecordedOnce loses each of the first four writing commands of each call once, or
+// only the reply to it. Each change must have one line in the history and one in the feed.
 func TestLostRepliesRecordedOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db, users := s.usersWithHistory()

@@ -367,7 +367,7 @@ func TestHistory(t *testing.T) {
 }
 
 // TestHistoryOfLostValue removes a value that a repair moved out of its field. The history must
-// have this as an update.
+// record this as an update.
 func TestHistoryOfLostValue(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{History: true}), "user")

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// everyMethod returns calls of the basic methods by name. They act on the entry u of lossyStore.
-func everyMethod(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[string]func(ctx context.Context) error {
+// basicMethods returns calls of the basic methods by name. They act on the entry u of lossyStore.
+func basicMethods(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[string]func(ctx context.Context) error {
 	u := hints.UID("u")
 	before.Put("age", schema.Number(1))
 	return map[string]func(ctx context.Context) error{
@@ -78,7 +78,7 @@ func TestEndedContext(t *testing.T) {
 		users := lossyStore(t, s)
 		before, err := users.Find(t.Context(), hints.UID("u"))
 		must(t, err)
-		for name, method := range everyMethod(s.first, users, before) {
+		for name, method := range basicMethods(s.first, users, before) {
 			s.wantUnchanged(name, func() {
 				wantErr(t, name+", canceled", method(canceled), context.Canceled)
 				wantErr(t, name+", expired", method(expired), context.DeadlineExceeded)
@@ -97,12 +97,13 @@ func TestContextThatEnds(t *testing.T) {
 		defer s.waitUntilQuiet()
 		const n = 200
 		errs := runConcurrently(n, func(i int) error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
+			life := time.Duration(i*i) * time.Microsecond // up to 40 ms
+			ctx, cancel := context.WithTimeout(t.Context(), life)
 			defer cancel()
 			if i%2 == 0 {
 				var stop context.CancelFunc
 				ctx, stop = context.WithCancel(t.Context())
-				time.AfterFunc(time.Duration(i)*20*time.Microsecond, stop)
+				time.AfterFunc(life, stop)
 			}
 			uid := "u" + itoa(i)
 			facets := schema.Texts("name", "n"+uid, "job", "j")

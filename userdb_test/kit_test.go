@@ -48,7 +48,7 @@ var stores = []struct {
 type trait int
 
 const (
-	ownProcess  trait = iota // runs in a process that a test can stop, kill and configure
+	ownProcess  trait = iota // is a single server in a process of its own (site.server)
 	cheapWrites              // a write costs no more than a round trip
 	manyClients              // can be opened any number of times
 	interleaves              // lets others write between a command and its reply
@@ -97,7 +97,7 @@ func embeddedSite(t *testing.T, url string) *site {
 
 // eachStore runs test on all kinds of store in parallel, and checks all records afterward. Data
 // that test shares with its caller must be safe for concurrent use. With -short it runs test in
-// memory and, by turns, on a server or a cluster.
+// memory and, depending on the test's name, on a server or a cluster.
 func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
 	for _, st := range stores {
@@ -254,7 +254,8 @@ func wideSchema(fold schema.Fold) schema.Schema {
 	}}
 }
 
-// expect declares damage that the test leaves behind, such as "I4 user/name:ghost/~prk".
+// expect declares damage that the test leaves behind: the invariant that is broken and the key,
+// such as "I4 user/name:ghost/~prk".
 func (s *site) expect(damage ...string) {
 	for _, d := range damage {
 		s.expected[d] = true
@@ -476,7 +477,7 @@ func sentinelSite(t *testing.T) *site {
 }
 
 // clusterSite returns the six-node cluster, emptied. All tests share it, one after the other, so a
-// test that uses it does not call t.Parallel itself, only its subtests may.
+// test that uses it must not call t.Parallel itself. Its subtests may.
 func clusterSite(t *testing.T) *site {
 	t.Helper()
 	sharedServers.Lock()

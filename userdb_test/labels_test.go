@@ -22,7 +22,7 @@ func describeValues(e userdb.Entry, field string) string {
 }
 
 // TestLabels checks that values have the labels that SetLabel and Create give them, whatever their
-// place in the field, and that invalid labels are refused.
+// position in the field, and that invalid labels are refused.
 func TestLabels(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: manySchema()}), "user")

@@ -27,7 +27,7 @@ func TestLimits(t *testing.T) {
 	cases := []struct {
 		name  string
 		entry userdb.NewEntry
-		// field is the one that the error names, "" if it names none, and "no error" without one.
+		// field is the field that the error names, "" if it names none, or "no error".
 		field string
 	}{
 		{"a facet of 64 KiB", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet))}, "no error"},

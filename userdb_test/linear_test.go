@@ -67,18 +67,18 @@ func linearSchema() schema.Schema {
 // The times for which users and guests hold a name.
 const (
 	longHold  = time.Hour
-	shortHold = time.Second // the minimum of a schema
+	shortHold = time.Second // the shortest hold that a schema may declare
 )
 
-// A linearEntry is the state of an entry. A value is a letter, and the values of a field are in
-// their order.
+// A linearEntry is the state of an entry. A value is a letter. A field holds its values as one
+// string of letters, the first value first.
 type linearEntry struct {
 	live, retired bool
 	email, name   string
 }
 
-// A linearHold is an entry's hold of a name. It ends at an unknown moment between from and until,
-// in nanoseconds since the round began, because it began at an unknown moment of a call.
+// A linearHold is an entry's hold of a name. It began at an unknown moment of a call, so it ends at
+// an unknown moment between from and until. Both are in nanoseconds since the round began.
 type linearHold struct {
 	held        bool
 	uid         int
@@ -97,8 +97,8 @@ type linearOp struct {
 	begin, end int64
 	hold       time.Duration
 
-	// lossy means that replies may be lost. Then a release or forget may be sent again. If it then
-	// finds nothing to free, it still reports that it freed something.
+	// lossy means that replies may be lost. Then a release or forget may be sent again, and if it
+	// finds nothing to free, it may still report that it freed something.
 	lossy bool
 }
 
@@ -234,7 +234,8 @@ func (s linearState) nothingToFree(o linearOp) map[string]linearState {
 	return map[string]linearState{"absent": s}
 }
 
-// write returns the possible outcomes of a create or an update that turns an entry into now.
+// write returns the possible outcomes of a create or an update that changes the entry's state to
+// now.
 func (s linearState) write(o linearOp, now linearEntry) map[string]linearState {
 	e := s.entries[o.uid]
 	switch create := o.method == "create"; {
@@ -450,7 +451,7 @@ func (h *recorder) record(ctx context.Context, id int, r request) {
 // A tally counts outcomes.
 type tally struct {
 	byOutcome map[string]int // by method and outcome
-	refused   map[string]int // refused and unknown ones by round
+	refused   map[string]int // refused and unknown outcomes, by round
 }
 
 // checkLinearizable runs several rounds of concurrent callers, each round on its own values, and
@@ -488,8 +489,9 @@ func checkLinearizable(t *testing.T, db *userdb.DB, rounds int, lossy bool) (n t
 	return n
 }
 
-// shrink returns a part of operations that are not linearizable. The part is not linearizable
-// either. It leaves out later operations, and operations that changed nothing.
+// shrink removes operations from a list that is not linearizable, and the rest is not linearizable
+// either. It removes those that began after the contradiction was complete, and then, one at a
+// time, those that changed nothing.
 func shrink(ops []porcupine.Operation) []porcupine.Operation {
 	illegal := func(ops []porcupine.Operation) bool {
 		return porcupine.CheckOperationsTimeout(linearModel(), ops, 5*time.Second) == porcupine.Illegal
@@ -511,8 +513,8 @@ func shrink(ops []porcupine.Operation) []porcupine.Operation {
 	return ops
 }
 
-// until returns the operations that began at a moment or before. The outcome of one that ended
-// later is unknown.
+// until returns the operations that began at or before a moment. If an operation ended after the
+// moment, its outcome becomes unknown, or it is left out because it changed nothing.
 func until(ops []porcupine.Operation, moment int64) (part []porcupine.Operation) {
 	for _, op := range ops {
 		o, got := op.Input.(linearOp), op.Output.(outcome)
@@ -630,8 +632,8 @@ func TestLinearizable(t *testing.T) {
 			t.Logf("outcomes: %v; refused or unknown by round: %v", n.byOutcome, n.refused)
 			wantRepairable(t, db, func(p check.Problem) bool {
 				of := roundInSRK.FindStringSubmatch(p.Key)
-				// While its slot moves, a claim may remain although the reply said that the value
-				// is taken. No reader sees it.
+				// A claim may remain while its slot moves, although the reply said that the value
+				// is taken. No reader sees the claim.
 				return isLeftover(p) && of != nil &&
 					(tt.name == "cluster, slots move" || strings.HasPrefix(tt.name, "cluster") && n.refused[of[1]] > 0)
 			})

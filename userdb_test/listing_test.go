@@ -597,8 +597,8 @@ func TestListMemory(t *testing.T) {
 }
 
 // TestListingAcrossRestart restarts the server in the middle of a listing. The restart changes the
-// order of the server's hash tables. The listing must still have every entry that exists the whole
-// time, both without a query and by an index.
+// order of the server's hash tables. A listing of all entries and one by an index must still have
+// every entry that exists the whole time.
 func TestListingAcrossRestart(t *testing.T) {
 	const entries = 2500
 	s := startServer(t, redistest.AppendOnly("no"))

@@ -39,8 +39,8 @@ const (
 	wrongPassword = "wrong horse battery"
 )
 
-// loginOptions returns the options of most login sites. They set enough hash workers that no login
-// is refused when a test makes hundreds at once.
+// loginOptions returns the options of most login sites. They set enough hash workers that the queue
+// has room for hundreds of logins at once.
 //
 // No field is ordered, since some tests change facets directly in Redis.
 func loginOptions() userdb.Options { return userdb.Options{HashWorkers: 8, Schema: plainUser()} }

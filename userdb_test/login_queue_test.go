@@ -103,26 +103,26 @@ func TestThrottledAreNotQueued(t *testing.T) {
 // of the queue for one worker.
 const share = 8
 
-// A crowd makes calls while the worker of a store is blocked, and counts those that are refused
+// A callGroup makes calls while the worker of a store is blocked, and counts those that are refused
 // because the queue is full.
-type crowd struct {
+type callGroup struct {
 	t       *testing.T
 	calls   sync.WaitGroup
 	mu      sync.Mutex
 	refused map[string]int
 }
 
-// newCrowd returns a crowd whose calls end before the test does. Call it before blockWorker, so
-// that the worker is released first if the test fails.
-func newCrowd(t *testing.T) *crowd {
-	c := &crowd{t: t, refused: map[string]int{}}
+// newCallGroup returns a callGroup whose calls end before the test does. Call it before
+// blockWorker, so that the worker is released first if the test fails.
+func newCallGroup(t *testing.T) *callGroup {
+	c := &callGroup{t: t, refused: map[string]int{}}
 	t.Cleanup(c.calls.Wait)
 	return c
 }
 
 // start makes n calls of one kind at the same time. Those that are not refused must return nil or
 // one of the errors in other.
-func (c *crowd) start(n int, kind string, call func(i int) error, other ...error) {
+func (c *callGroup) start(n int, kind string, call func(i int) error, other ...error) {
 	for i := range n {
 		c.calls.Go(func() {
 			err := call(i)
@@ -140,7 +140,7 @@ func (c *crowd) start(n int, kind string, call func(i int) error, other ...error
 
 // wait waits until n calls of one kind have been refused. Because the worker is blocked, they have
 // been refused without waiting.
-func (c *crowd) wait(n int, kind string) {
+func (c *callGroup) wait(n int, kind string) {
 	c.t.Helper()
 	eventually(c.t, fmt.Sprintf("%s: %d calls are refused", kind, n), func() bool {
 		c.mu.Lock()
@@ -150,7 +150,7 @@ func (c *crowd) wait(n int, kind string) {
 }
 
 // finish waits for all calls, and checks that exactly want of each kind have been refused.
-func (c *crowd) finish(want map[string]int) {
+func (c *callGroup) finish(want map[string]int) {
 	c.t.Helper()
 	c.calls.Wait()
 	if !maps.Equal(c.refused, want) {
@@ -160,7 +160,7 @@ func (c *crowd) finish(want map[string]int) {
 
 // TestFullQueue checks that callers who find the queue full are refused at once, with an error that
 // says nothing about the old or the new password. Callers in the queue must be served. Operators,
-// SetPassword and the holders of tokens must get places, but one account only its share of them.
+// SetPassword and the holders of tokens must get slots, but one account only its share of them.
 // Reads must not wait.
 func TestFullQueue(t *testing.T) {
 	s := schema.User()
@@ -177,7 +177,7 @@ func TestFullQueue(t *testing.T) {
 		must(t, errOf(typeOf(t, operators, "user").Create(ctx, olga)))
 		must(t, errOf(typeOf(t, operators, "user").Login(ctx, "olga", alicePassword, userdb.Attempt{})))
 
-		c := newCrowd(t)
+		c := newCallGroup(t)
 		release := g.blockWorker()
 		c.start(2*queueLength, "login", func(i int) error { return g.logIn(fmt.Sprint("nobody", i), alicePassword, "") }, userdb.ErrLogin)
 		c.wait(queueLength, "login")
@@ -222,7 +222,7 @@ func TestShareOfQueue(t *testing.T) {
 		g.add("bob", alicePassword)
 		g.add("carol", alicePassword)
 		secret := g.invite("dan@example.com")
-		c := newCrowd(t)
+		c := newCallGroup(t)
 		release := g.blockWorker()
 		calls := map[string]func(i int) error{
 			"an account": func(i int) error {
@@ -256,7 +256,7 @@ func TestShareOfQueue(t *testing.T) {
 	})
 }
 
-// TestActorsShareTheQueue checks that an actor, such as an API key, leaves places in the queue to
+// TestActorsShareTheQueue checks that an actor, such as an API key, leaves slots in the queue to
 // others, whatever it calls and however many accounts and origins it names, and that operators can
 // sign in meanwhile.
 func TestActorsShareTheQueue(t *testing.T) {
@@ -283,11 +283,11 @@ func TestActorsShareTheQueue(t *testing.T) {
 		hashForImport := func(key string) error {
 			return errOf(view.Of(g.db).Config.Hashing.Hash(as(key), declared, "brand new horse", nil))
 		}
-		c := newCrowd(t)
-		release := g.blockWorker() // one place in the general lane
+		c := newCallGroup(t)
+		release := g.blockWorker() // one slot in the general lane
 		want := map[string]int{}
-		flood := func(kind string, places int, call func(i int) error) {
-			want[kind] = users - places
+		flood := func(kind string, slots int, call func(i int) error) {
+			want[kind] = users - slots
 			c.start(users, kind, call, userdb.ErrLogin, userdb.ErrConflict, userdb.ErrNotFound)
 			c.wait(want[kind], kind)
 		}
@@ -312,9 +312,9 @@ func TestActorsShareTheQueue(t *testing.T) {
 			"somebody who logs in": func(int) error {
 				return errOf(g.users.Login(as("key:web"), "zoe", alicePassword, userdb.Attempt{}))
 			},
-			"somebody's import":         func(int) error { return hashForImport("key:web") },
-			"an operator's import":      func(int) error { return hashForImport("operator:Olga") },
-			"an operator's new account": func(int) error { return setPassword("operator:Olga", "user63") },
+			"somebody's import":          func(int) error { return hashForImport("key:web") },
+			"an operator's import":       func(int) error { return hashForImport("operator:Olga") },
+			"an operator's new password": func(int) error { return setPassword("operator:Olga", "user63") },
 			"an operator who signs in": func(int) error {
 				return errOf(typeOf(t, operators, "user").Login(t.Context(), "olga", alicePassword, userdb.Attempt{}))
 			},
@@ -326,7 +326,7 @@ func TestActorsShareTheQueue(t *testing.T) {
 	})
 }
 
-// TestCreateOnceInFullQueue checks that a request for which there is no place in the queue stores
+// TestCreateOnceInFullQueue checks that a request for which there is no slot in the queue stores
 // nothing, so that another request can use its name.
 func TestCreateOnceInFullQueue(t *testing.T) {
 	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
@@ -334,7 +334,7 @@ func TestCreateOnceInFullQueue(t *testing.T) {
 		createOnce := func(name, who string) error {
 			return errOf(g.users.CreateOnce(ctx, name, userdb.NewEntry{Facets: schema.Texts("name", who), Password: alicePassword}))
 		}
-		c := newCrowd(t)
+		c := newCallGroup(t)
 		release := g.blockWorker()
 		c.start(2*share, "request", func(i int) error { return createOnce(fmt.Sprint("request", i), fmt.Sprint("new", i)) })
 		c.wait(share, "request")

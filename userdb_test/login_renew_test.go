@@ -409,9 +409,9 @@ func TestOvertakenByARefusedWrite(t *testing.T) {
 	})
 }
 
-// TestOvertakenNewPassword changes the entry just before ChangePassword writes the new hash. The
-// password must not change if the old one would no longer log in, was set again, or belongs to an
-// entry that was created again.
+// TestOvertakenNewPassword changes the entry just before ChangePassword writes the new hash.
+// ChangePassword must fail if the old password would no longer log in, if it was set again, or if
+// the entry was created again.
 func TestOvertakenNewPassword(t *testing.T) {
 	for _, e := range concurrentChanges {
 		want := e.want

@@ -122,7 +122,7 @@ func TestStrangerCannotLockOwnerOut(t *testing.T) {
 			must(t, g.logIn("alice", alicePassword, "home"))
 			wait, _ := waitOf(g.logIn("alice", alicePassword, "another home"))
 			if wait == 0 {
-				t.Error("a stranger's attempt was checked for an exhausted account")
+				t.Error("an attempt from another origin did not have to wait, although the account is exhausted")
 			}
 			g.advance(wait)
 		}
@@ -168,7 +168,7 @@ func TestOneOriginManyAccounts(t *testing.T) {
 	})
 }
 
-// TestThrottleRevealsNothing checks that every sequence of guesses gets the same answers for an
+// TestThrottleRevealsNothing checks that random sequences of guesses get the same answers for an
 // account as for an identifier that nobody has.
 func TestThrottleRevealsNothing(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
@@ -208,7 +208,8 @@ func (g *loginSite) guessAtRandom(who, origin string, r *rand.Rand) string {
 	return strings.Join(seen, "; ")
 }
 
-// TestCountersExpire checks that counters expire, and that an entry's counters are deleted with it.
+// TestCountersExpire checks that counters have a time to live, and that an entry's counters are
+// deleted with it.
 func TestCountersExpire(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, "home"))
@@ -307,6 +308,25 @@ func TestServerClock(t *testing.T) {
 			return
 		}
 		t.Error("no guess had to wait")
+	})
+}
+
+// TestOriginsAfterWrongClock checks that origins which logged in while the server's clock was a
+// month ahead do not displace those that log in after it has been set right.
+func TestOriginsAfterWrongClock(t *testing.T) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
+		g.advance(30 * 24 * time.Hour)
+		for i := range 40 {
+			must(t, g.logIn("alice", alicePassword, fmt.Sprintf("198.51.100.%d", i)))
+		}
+		g.advance(-30 * 24 * time.Hour)
+		for _, origin := range []string{"192.0.2.1", "192.0.2.2"} {
+			must(t, g.logIn("alice", alicePassword, origin))
+		}
+		g.exhaust("alice", "")
+		for _, origin := range []string{"192.0.2.1", "192.0.2.2"} {
+			must(t, g.logIn("alice", alicePassword, origin))
+		}
 	})
 }
 

@@ -62,7 +62,8 @@ func TestLostRedeems(t *testing.T) {
 }
 
 // TestNoReplyToRedeem loses every reply. The call must report an unknown outcome, and not that the
-// token is invalid. If the server refuses the call, it must report that the store is unavailable.
+// token is invalid. If the server refuses the commands, the call must report that the store is
+// unavailable.
 func TestNoReplyToRedeem(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(oneScript)

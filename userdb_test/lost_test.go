@@ -181,7 +181,7 @@ func othersUpdate(uid string, times int) otherWrites {
 	return func(ctx context.Context, users *userdb.Type) error {
 		for i := range times {
 			if _, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
-				// A plain field takes the short script, an indexed one takes the full script.
+				// update.lua changes the plain field, and change.lua the indexed one.
 				e.Put([]string{"plain", "job"}[i%2], schema.Text("by others "+strconv.Itoa(i)))
 				return nil
 			}); err != nil {

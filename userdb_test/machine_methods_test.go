@@ -29,7 +29,7 @@ func (x *machine) forms(t *rapid.T) map[string]form {
 	uid := rapid.SampledFrom(uids).Draw(t, "hinted uid")
 	field := rapid.SampledFrom(secondaries).Draw(t, "hinted field")
 	value := rapid.SampledFrom(values).Draw(t, "hinted value")
-	any, one := x.m.holder(value, secondaries...), x.m.holder(value, field)
+	any, one := x.m.owner(value, secondaries...), x.m.owner(value, field)
 	prk, err := recordkey.PRK("user", "uid", uid)
 	must(t, err)
 	srk, err := recordkey.SRK("user", field, value)
@@ -71,12 +71,12 @@ func (x *machine) pair(t *rapid.T, field, value string) form {
 	other := rapid.SampledFrom(secondaries).Draw(t, "other field")
 	second := rapid.SampledFrom(values).Draw(t, "other value")
 	part := map[string]string{field: value, other: second}
-	uid := x.m.holder(value, field)
-	if other != field && x.m.holder(second, other) != uid {
+	uid := x.m.owner(value, field)
+	if other != field && x.m.owner(second, other) != uid {
 		uid = ""
 	}
 	if other == field {
-		uid = x.m.holder(second, field)
+		uid = x.m.owner(second, field)
 	}
 	return func() (hints.Hint, string, error) { return hints.Facets(asFacets(part)), uid, nil }
 }

@@ -54,10 +54,10 @@ func (g *loginSite) wantLogin(why, identifier string, want bool) {
 
 // wantSent checks the address that a secret is sent to for a visitor who types an identifier. If
 // want is "", no secret may be issued, neither for the visitor nor for the application.
-func (g *loginSite) wantSent(why, typed, want string) {
+func (g *loginSite) wantSent(why, entered, want string) {
 	g.t.Helper()
-	ctx, purpose := g.t.Context(), why+" "+typed
-	_, address, err := g.users.IssueForVisitor(ctx, "email", typed, userdb.Token{Purpose: purpose}, userdb.Attempt{})
+	ctx, purpose := g.t.Context(), why+" "+entered
+	_, address, err := g.users.IssueForVisitor(ctx, "email", entered, userdb.Token{Purpose: purpose}, userdb.Attempt{})
 	if want == "" {
 		wantErr(g.t, purpose, err, userdb.ErrNotFound)
 		_, _, err = g.users.IssueFor(ctx, uid("alice"), "email", userdb.Token{Purpose: purpose})
@@ -65,7 +65,7 @@ func (g *loginSite) wantSent(why, typed, want string) {
 		return
 	}
 	if err != nil || address != want {
-		g.t.Errorf("%s: the secret of %s is sent to %q, %v; want %s", why, typed, address, err, want)
+		g.t.Errorf("%s: the secret of %s is sent to %q, %v; want %s", why, entered, address, err, want)
 	}
 }
 
@@ -140,8 +140,8 @@ func TestManyFirstGoes(t *testing.T) {
 		}
 		g.wantLogin("put first without a proof", work, false)
 		g.wantLogin("verified, and not the first", home, true)
-		for typed, want := range map[string]string{work: home, "alice": home, club: club} {
-			g.wantSent("put first without a proof", typed, want)
+		for entered, want := range map[string]string{work: home, "alice": home, club: club} {
+			g.wantSent("put first without a proof", entered, want)
 		}
 		secret, address, err := g.users.IssueFor(t.Context(), uid("alice"), "email", userdb.Token{Purpose: "verify"})
 		must(t, err)
@@ -162,7 +162,7 @@ func TestManyFirstGoes(t *testing.T) {
 		g.wantSent("another identifier", "alice", "")
 		i, err := g.users.Invite(t.Context(), "email", work, userdb.Token{}, userdb.Attempt{})
 		if err != nil || i.Address != work || !i.Registered {
-			t.Errorf("an invitation to the address as it was typed: got %+v, %v; want it sent to %s, which is registered", i, err, work)
+			t.Errorf("an invitation to the address as it was entered: got %+v, %v; want it sent to %s, which is registered", i, err, work)
 		}
 		s, err := g.users.LoginStatus(t.Context(), uid("alice"))
 		must(t, err)
@@ -195,7 +195,8 @@ func TestManyFirstGoes(t *testing.T) {
 }
 
 // TestManyRepairedFirst checks which value a repair makes the first if the first one is missing, or
-// if another entry keeps it: a verified one if there is one. An unverified one cannot log in.
+// if another entry keeps it: a verified one if there is one. Nobody can log in with an unverified
+// one.
 func TestManyRepairedFirst(t *testing.T) {
 	const work, home = "alice@work.example", "alice@home.example"
 	bob, _ := recordkey.PRK("user", "uid", "bob")

@@ -43,9 +43,9 @@ func indexOfValue(texts []string, text string) int {
 	return slices.IndexFunc(texts, func(other string) bool { return canonicalOf(other) == canonicalOf(text) })
 }
 
-// holder returns the UID of the entry that has a value: in ext if field is ext, otherwise in any
+// owner returns the UID of the entry that has a value: in ext if field is ext, otherwise in any
 // other field. It returns "" if there is none.
-func (m manyModel) holder(field, text string) string {
+func (m manyModel) owner(field, text string) string {
 	for uid, fields := range m {
 		for other, texts := range fields {
 			if (other == "ext") == (field == "ext") && indexOfValue(texts, text) >= 0 {
@@ -70,7 +70,7 @@ func (m manyModel) refusal(uid string, fields map[string][]string) error {
 	}
 	for field, texts := range fields {
 		for _, text := range texts {
-			if other := m.holder(field, text); other != "" && other != uid {
+			if other := m.owner(field, text); other != "" && other != uid {
 				return userdb.ErrDuplicate
 			}
 		}
@@ -200,8 +200,8 @@ func (m *manySteps) compare(ctx context.Context) {
 	}
 	for _, text := range []string{"a", "b", "c", "d", "e", "F F", "g"} {
 		e, err := m.users.Find(ctx, hints.Any(text))
-		if holder := m.model.holder("", text); holder == "" && !errors.Is(err, userdb.ErrNotFound) || holder != "" && (err != nil || e.UID() != holder) {
-			m.t.Errorf("%q leads to %q, %v; want %q", text, e.UID(), err, holder)
+		if owner := m.model.owner("", text); owner == "" && !errors.Is(err, userdb.ErrNotFound) || owner != "" && (err != nil || e.UID() != owner) {
+			m.t.Errorf("%q leads to %q, %v; want %q", text, e.UID(), err, owner)
 		}
 		for field := range manyLimits {
 			found := map[string]bool{}
@@ -351,8 +351,8 @@ func TestManyWanted(t *testing.T) {
 	})
 }
 
-// TestUntypedValues checks that untyped values cannot sign in, and that a search without a field
-// ignores them, even if another entry has the same text in a typed field.
+// TestUntypedValues checks that nobody can log in with an untyped value, and that a search without
+// a field ignores such values, even if another entry has the same text in a typed field.
 func TestUntypedValues(t *testing.T) {
 	o := loginOptions()
 	o.Schema.Types["user"].Fields["ext"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered, Typed: new(false), Many: 3}
@@ -404,7 +404,8 @@ func manyLogins() userdb.Options {
 	return o
 }
 
-// TestManySignIn checks which of several values can sign in, and to which of them secrets are sent.
+// TestManySignIn checks with which of several values an entry can log in, and to which of them
+// secrets are sent.
 func TestManySignIn(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -437,12 +438,12 @@ func TestManySignIn(t *testing.T) {
 			}
 		}
 		signsIn("before", map[string]bool{"alice@example.com": true, "Alice@WORK.example": false, "2026-1": true, "2026-2": true, "alice": true})
-		sentTo := func(typed, want string) string {
+		sentTo := func(entered, want string) string {
 			t.Helper()
-			secret, address, err := g.users.IssueForVisitor(ctx, "email", typed, userdb.Token{Purpose: "reset " + typed}, userdb.Attempt{})
+			secret, address, err := g.users.IssueForVisitor(ctx, "email", entered, userdb.Token{Purpose: "reset " + entered}, userdb.Attempt{})
 			must(t, err)
 			if address != want {
-				t.Errorf("the secret of %s is sent to %s, want %s", typed, address, want)
+				t.Errorf("the secret of %s is sent to %s, want %s", entered, address, want)
 			}
 			return secret
 		}
@@ -469,7 +470,7 @@ func TestManySignIn(t *testing.T) {
 		must(t, errOf(g.users.ResetPassword(ctx, "reset ALICE@work.example", reset, alicePassword)))
 		g.wantVoid("the password was set", "reset alice", first)
 
-		// A token ends when the entry loses the value that the token was sent to.
+		// A token becomes invalid when the entry loses the value that the token was sent to.
 		first = sentTo("alice@example.com", "Alice@work.example") // not verified, so the first
 		edit(func(e *userdb.Entry) { e.DropText("email", "alice@work.example") })
 		g.wantVoid("the address is gone", "reset alice@example.com", first)

@@ -50,8 +50,8 @@ func (m *model) canonical(value string) string {
 	return folded[value]
 }
 
-// holder returns the UID of the account that has a value in one of the fields, or "" if none has.
-func (m *model) holder(value string, fields ...string) string {
+// owner returns the UID of the account that has a value in one of the fields, or "" if none has.
+func (m *model) owner(value string, fields ...string) string {
 	for uid, a := range m.accounts {
 		for _, f := range fields {
 			if v, has := a.facets[f]; has && m.canonical(v) == m.canonical(value) {
@@ -70,7 +70,7 @@ func (m *model) takenFields(uid string, facets map[string]string) []string {
 		if !has {
 			continue
 		}
-		if holder := m.holder(v, secondaries...); holder != "" && holder != uid {
+		if owner := m.owner(v, secondaries...); owner != "" && owner != uid {
 			fields = append(fields, f)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
@@ -313,9 +314,9 @@ func (g *loginSite) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	return true
 }
 
-// TestCreateOnceCutOffAfterSchemaChange changes the stored schema before each call that it cuts off
-// as TestCreateOnceCutOff does if the process continues. The first attempt of such a call begins
-// the request, but a later one may be cut off.
+// TestCreateOnceCutOffAfterSchemaChange does what TestCreateOnceCutOff does for a process that
+// continues, but changes the stored schema before each call. The first attempt of such a call
+// begins the request, but a later attempt may be cut off.
 func TestCreateOnceCutOffAfterSchemaChange(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)
@@ -369,6 +370,45 @@ func TestCreateOnceRefusedAndKilled(t *testing.T) {
 				t.Fatalf("the corrected request, killed at command %d: %v", at, err)
 			}
 			must(t, g.users.Delete(t.Context(), hints.UID("x")))
+		}
+	})
+}
+
+// TestCreateOnceAfterWrongClock kills a request at each command while the server's clock is a month
+// ahead. Once the clock has been set right, the request must not count as running for that month.
+func TestCreateOnceAfterWrongClock(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		n := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "carol")}
+		for at, whole := 0, false; !whole; at++ {
+			ctx, kill := context.WithCancel(t.Context())
+			name, sent := fmt.Sprint("request ", at), 0
+			var mu sync.Mutex
+			g.advance(30 * 24 * time.Hour)
+			g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if sent == at {
+					kill()
+				}
+				sent++
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				return send()
+			})
+			_, err := g.users.CreateOnce(ctx, name, n)
+			g.tap.set(nil)
+			whole = err == nil
+			kill()
+			g.advance(-30 * 24 * time.Hour)
+			if _, err = g.users.CreateOnce(t.Context(), name, n); err != nil {
+				t.Fatalf("the request again, killed at command %d: %v", at, err)
+			}
+			must(t, g.users.Delete(t.Context(), hints.UID("x")))
+		}
+		if !g.has(oneScript) { // a killed create leaves claims on a cluster
+			for range check.Run(store.WithoutOtherWriters(t.Context()), g.first, check.Options{Repair: true}) {
+			}
 		}
 	})
 }

@@ -108,7 +108,7 @@ func TestMemoryStoresAreSeparate(t *testing.T) {
 	must(t, errors.Join(one.Close(), two.Close()))
 }
 
-// TestClosedStoreMethods checks that the methods of everyMethod fail on a closed store.
+// TestClosedStoreMethods checks that the methods of basicMethods fail on a closed store.
 func TestClosedStoreMethods(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := lossyStore(t, s)
@@ -118,7 +118,7 @@ func TestClosedStoreMethods(t *testing.T) {
 		for range 3 {
 			must(t, s.first.Close())
 		}
-		for name, method := range everyMethod(s.first, users, before) {
+		for name, method := range basicMethods(s.first, users, before) {
 			if err := method(t.Context()); !errors.Is(err, userdb.ErrUnavailable) {
 				t.Errorf("%s on a closed store: got %v, want ErrUnavailable", name, err)
 			}

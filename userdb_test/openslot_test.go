@@ -292,8 +292,8 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// TestListWhileSlotsMove moves the slot of an entry, while All reads the entries, from a master
-// that was not yet scanned to the first, which was. The entry must still be listed.
+// TestListWhileSlotsMove moves the slot of an entry while All reads the entries: from a master that
+// was not scanned yet to the one that was scanned first. The entry must still be listed.
 func TestListWhileSlotsMove(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)

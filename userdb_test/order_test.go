@@ -117,19 +117,14 @@ func drawRange(t *rapid.T, field string) userdb.Query {
 // range, direction and pages.
 func TestOrderedListing(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
-		field := ""
-		fill := func(typ *userdb.Type, t *rapid.T, n int) []row {
-			var rows []row
-			for i := range n {
-				rows = append(rows, row{fmt.Sprintf("%s%d", field, i), generators[field].Draw(t, "value")})
-			}
-			return rows
-		}
 		for round, name := range []string{"last", "age", "born", "active"} {
-			field = name
 			typ := typeOf(t, s.open(userdb.Options{Schema: orderedSchema(), Namespace: parseNamespace(t, fmt.Sprint("n", round))}), "user")
-			var rows []row
-			rapid.Custom(func(t *rapid.T) int { rows = fill(typ, t, 40); return 0 }).Example(round + 1)
+			rows := rapid.Custom(func(t *rapid.T) (rows []row) {
+				for i := range 40 {
+					rows = append(rows, row{fmt.Sprintf("%s%d", name, i), generators[name].Draw(t, "value")})
+				}
+				return rows
+			}).Example(round + 1)
 			for _, r := range rows {
 				facets := schema.Facets{name: r.value, "name": schema.Text(r.uid)}
 				if _, err := typ.Create(t.Context(), userdb.NewEntry{UID: r.uid, Facets: facets}); err != nil {
@@ -218,9 +213,9 @@ func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page 
 	}
 }
 
-// TestCountByOrder checks that entries are counted by an ordered index, with one command and
-// without a scan. On a cluster such a count is an estimate, so a query without an order scans all
-// entries there.
+// TestCountByOrder checks that entries are counted by an ordered index, without a scan: with one
+// command, or with two if the index has none. On a cluster such a count is an estimate, so a query
+// without an order scans all entries there.
 func TestCountByOrder(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -255,8 +250,12 @@ func TestCountByOrder(t *testing.T) {
 			if want := (userdb.Total{Entries: c.want, Estimate: !s.has(oneScript) && !scans}); total != want {
 				t.Errorf("%+v: got %+v, want %+v", c.q, total, want)
 			}
-			if !scans && !slices.Equal(commands, []string{c.command}) {
-				t.Errorf("%+v: sent %q, want only %s", c.q, commands, c.command)
+			sent := []string{c.command}
+			if c.want == 0 { // the index may have been removed
+				sent = append(sent, "hgetall")
+			}
+			if !scans && !slices.Equal(commands, sent) {
+				t.Errorf("%+v: sent %q, want %q", c.q, commands, sent)
 			}
 		}
 	})
@@ -368,9 +367,9 @@ func TestOrderedChanges(t *testing.T) {
 	})
 }
 
-// TestFieldsOfTwoRoles checks that one field can be secondary, indexed and ordered at the same
+// TestFieldsOfSeveralRoles checks that one field can be secondary, indexed and ordered at the same
 // time.
-func TestFieldsOfTwoRoles(t *testing.T) {
+func TestFieldsOfSeveralRoles(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		sch := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Fields: map[string]schema.Field{
 			"name": {Role: schema.RoleSecondary | schema.RoleOrdered},

@@ -182,7 +182,7 @@ func TestPasskey(t *testing.T) {
 			t.Errorf("the first passkey gave %d recovery codes and a session of level %d, want 10 and 2", len(c.RecoveryCodes), c.Session.Level())
 		}
 		g.wantEnded("another session", other)
-		wantErr(t, "the passkey once more", registerAgain(g, keys, d, session), userdb.ErrDuplicate)
+		wantErr(t, "the passkey once more", tryRegister(g, keys, d, session), userdb.ErrDuplicate)
 		second := newDevice()
 		c2, kept := g.register(keys, second, session)
 		if c2.Secret != "" || kept != session || len(c2.RecoveryCodes) != 0 {
@@ -269,12 +269,11 @@ func TestPasskey(t *testing.T) {
 		if must(t, err); len(e.FactorIDs()) != 0 || len(e.Texts("passkeys")) != 0 {
 			t.Errorf("factors %q and digests %q are left, want none", e.FactorIDs(), e.Texts("passkeys"))
 		}
-		g.add("bob", alicePassword)
 	})
 }
 
-// registerAgain tries to enrol a passkey in a session.
-func registerAgain(g *loginSite, keys *passkey.Passkeys, d *device, session string) error {
+// tryRegister tries to enrol a passkey in a session.
+func tryRegister(g *loginSite, keys *passkey.Passkeys, d *device, session string) error {
 	g.t.Helper()
 	c, err := keys.BeginRegistration(g.t.Context(), session, passkey.Registration{})
 	must(g.t, err)
@@ -400,7 +399,7 @@ func TestPasskeyRegistration(t *testing.T) {
 		} {
 			d := newDevice()
 			change(d)
-			wantErr(t, what, registerAgain(g, keys, d, session), userdb.ErrLogin)
+			wantErr(t, what, tryRegister(g, keys, d, session), userdb.ErrLogin)
 		}
 		d := newDevice()
 		c, err := keys.BeginRegistration(ctx, session, passkey.Registration{})
@@ -424,7 +423,7 @@ func TestPasskeyRegistration(t *testing.T) {
 		must(t, err)
 		_, bobs, err := g.users.StartSession(ctx, bob, userdb.SessionOptions{})
 		must(t, err)
-		wantErr(t, "the passkey of another entry", registerAgain(g, keys, d, bobs), userdb.ErrDuplicate)
+		wantErr(t, "the passkey of another entry", tryRegister(g, keys, d, bobs), userdb.ErrDuplicate)
 		if e, err := g.users.Find(ctx, uid("bob")); err != nil || len(e.FactorIDs()) != 0 {
 			t.Errorf("bob has the factors %q, error %v; want none", e.FactorIDs(), err)
 		}
@@ -613,7 +612,7 @@ func TestPasskeyFieldIsNew(t *testing.T) {
 				_, _, _, err = users.RaiseSession(ctx, session, p, userdb.SessionOptions{})
 			}
 			if err != nil {
-				t.Errorf("way %d: %v", i, err)
+				t.Errorf("%s: %v", []string{"LoginPasskey", "Prove", "RaiseSession"}[i], err)
 			}
 		}
 		status, err := stale[3].users.LoginStatus(ctx, uid("alice"))
@@ -631,12 +630,12 @@ func TestPasskeyOrphan(t *testing.T) {
 		d, _ := g.enrolDevice(keys)
 		g.setMark("")
 		g.add("bob", alicePassword)
-		err := registerAgain(g, keys, d, g.sessionOf("bob"))
+		err := tryRegister(g, keys, d, g.sessionOf("bob"))
 		wantErr(t, "another entry", err, userdb.ErrDuplicate)
 		_, session := g.register(keys, d, g.sessionOf("alice"))
 		_, err = g.loginPasskey(keys, d)
 		must(t, err)
-		wantErr(t, "once more", registerAgain(g, keys, d, session), userdb.ErrDuplicate)
+		wantErr(t, "once more", tryRegister(g, keys, d, session), userdb.ErrDuplicate)
 	})
 }
 

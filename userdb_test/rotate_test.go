@@ -35,8 +35,8 @@ func (h *afterScan) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 // TestRotateKeysWhileSlotsMove moves the slot of an entry, while the keys are rotated, from a
-// master that was not yet scanned to the one that was. The entry, which is damaged so that reading
-// it fails, must be read.
+// master that was not yet scanned to the one that was. The entry is damaged, so that reading it
+// fails. RotateKeys must read the entry and return this error.
 func TestRotateKeysWhileSlotsMove(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)

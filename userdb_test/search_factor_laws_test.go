@@ -3,7 +3,6 @@ package userdb_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -67,12 +66,6 @@ func (d *factorExecution) readState(by int) factorState {
 		s.password = words[len(words)-1]
 	}
 	return s
-}
-
-func (d *factorExecution) report(format string, args ...any) {
-	if d.violation == "" {
-		d.violation = fmt.Sprintf(format, args...)
-	}
 }
 
 // checkStep checks the rules that must hold after every step, even if all actors stopped there.

@@ -116,16 +116,15 @@ func proofOf(operation string) string {
 type factorExecution struct {
 	*factorStore
 	*execution
-	running   map[int]string // the operation of each actor
-	own       map[int]string // the ticket that each actor was given last
-	read      map[int]string // the rev of the entry that each actor starts a session with
-	began     map[int]int    // the step at which the running operation of each actor began
-	history   []factorState  // by step
-	born      map[string]int // the step after which a session or ticket was first seen
-	ended     map[string]string
+	running   map[int]string    // the operation of each actor
+	own       map[int]string    // the ticket that each actor was given last
+	read      map[int]string    // the rev of the entry that each actor starts a session with
+	began     map[int]int       // the step at which the running operation of each actor began
+	history   []factorState     // by step
+	born      map[string]int    // the step after which a ticket was first seen
+	ended     map[string]string // by generation: the operation that ended its sessions and tickets
 	enrolled  map[string][]byte // secrets of apps that were enrolled by an operation, by ID
 	completed []factorResult
-	violation string
 }
 
 // factorKey returns the key that a letter stands for.
@@ -708,7 +707,7 @@ func exploreFactors(
 		s := newFactorStore(t, engine, scenario)
 		e := &explorer{
 			start: s.start, verify: s.verify, tamper: m.tamper(s), mayDelay: isSentAgain, seen: map[uint64]int{},
-			preemptions: preemptions, maxExecutions: envInt("USERDB_LOGIN_PLAYS", 3000),
+			preemptions: preemptions, maxExecutions: envInt("USERDB_LOGIN_ORDERS", 3000),
 		}
 		violation = e.explore()
 		if executions = e.executions; executions == e.maxExecutions {
@@ -726,8 +725,8 @@ func leftOut(engine string, i int) bool {
 }
 
 // TestFactorInterleavings runs sign-ins in two steps and changes of factors in all orders of their
-// commands. It allows one preemption, or none if there are three actors or if a script may be
-// delayed. 'make search' allows one more.
+// commands up to a number of preemptions: one, or none if there are three actors or if a script may
+// be delayed. 'make search' adds one to it.
 func TestFactorInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {

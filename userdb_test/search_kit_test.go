@@ -56,6 +56,15 @@ type execution struct {
 	ticks    int                    // how often time has passed
 	progress progress
 	known    int // the first choice in a state that an earlier execution has reached; -1: none
+
+	violation string // the first rule that the execution broke, or ""
+}
+
+// report keeps the first violation of a rule.
+func (x *execution) report(format string, args ...any) {
+	if x.violation == "" {
+		x.violation = fmt.Sprintf(format, args...)
+	}
 }
 
 // A choice is a moment of an execution: the actors that could continue, and the one that did.

@@ -43,13 +43,12 @@ func (s linkScenario) String() string { return s.linked + ": " + strings.Join(s.
 type linkExecution struct {
 	*linkStore
 	*execution
-	running   map[int]string             // by actor
-	began     map[int]linkState          // by actor: the entries when the operation began
-	secrets   map[string]string          // of the owners' sessions, by entry
-	epochs    map[string]map[string]bool // in which the owner's sessions were valid, by entry
-	history   []linkState                // by step
-	signedIn  []signedIn
-	violation string
+	running  map[int]string             // by actor
+	began    map[int]linkState          // by actor: the entries when the operation began
+	secrets  map[string]string          // of the owners' sessions, by entry
+	epochs   map[string]map[string]bool // in which the owner's sessions were valid, by entry
+	history  []linkState                // by step
+	signedIn []signedIn
 }
 
 // A linkState holds the fields of E and F after a step.
@@ -228,12 +227,6 @@ func (d *linkExecution) readState(by int) linkState {
 	return now
 }
 
-func (d *linkExecution) report(format string, args ...any) {
-	if d.violation == "" {
-		d.violation = fmt.Sprintf(format, args...)
-	}
-}
-
 // verify returns the problem after an execution, or "" if there is none. A session that an identity
 // began is valid only while the entry has the identity. If links are the only ways to sign in, E
 // keeps one.
@@ -282,7 +275,7 @@ func exploreLinks(t *testing.T, engine string, scenario linkScenario, m *linkMut
 		s, db := newLinkStore(t, engine, scenario)
 		e := &explorer{
 			start: s.start, verify: s.verify, tamper: m.tamper(s),
-			preemptions: preemptions, maxExecutions: envInt("USERDB_LOGIN_PLAYS", 3000),
+			preemptions: preemptions, maxExecutions: envInt("USERDB_LOGIN_ORDERS", 3000),
 		}
 		violation = e.explore()
 		if executions = e.executions; executions == e.maxExecutions {

@@ -21,8 +21,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// An operation is a method and its arguments, such as "login P", "change P Q" or "create P name". A
-// "session P" is a login and the start of a session.
+// An operation is a method and its arguments, such as "login P", "change P Q" or "create P name".
+// P and Q stand for passwords; see passwordOf. A "session P" is a login and the start of a session.
 type operation string
 
 // A completedOperation describes an ended operation and the steps between which it ran.
@@ -45,7 +45,7 @@ type entryState struct {
 	by                  int // the actor of the step
 }
 
-// canLogIn reports whether the password and the name log in.
+// canLogIn reports whether a login with this password and name may succeed.
 func (s entryState) canLogIn(pw, name string) bool {
 	return s.live && !s.disabled && s.password == pw && s.name == name
 }
@@ -60,7 +60,6 @@ type loginExecution struct {
 	tried     map[int]bool       // by actor: the operation tried to write a hash
 	history   []entryState       // by step
 	completed []completedOperation
-	violation string
 }
 
 // A loginStore is the store of many executions.
@@ -68,7 +67,7 @@ type loginStore struct {
 	t          *testing.T
 	users      *userdb.Type
 	raw        redis.UniversalClient
-	hash       string // of P, which every entry begins with
+	hash       string // of the password P, with which every entry starts
 	scenario   []string
 	hashChecks map[string]bool // results of isHashOf
 	current    *loginExecution
@@ -88,7 +87,7 @@ func newLoginStore(t *testing.T, engine, hash string, scenario []string) (*login
 	s.raw.AddHook(turnHook{})
 	_, err = s.users.Create(t.Context(), userdb.NewEntry{UID: "first", Facets: schema.Texts("name", "first"), Password: "Ppassword"})
 	must(t, err)
-	// Log in once before, because only the first login creates some of the records.
+	// Log in once beforehand, because only the first login creates some of the records.
 	_, err = s.users.Login(t.Context(), "first", "Ppassword", userdb.Attempt{})
 	must(t, err)
 	return s, db
@@ -199,12 +198,6 @@ func (d *loginExecution) isHashOf(hash, pw string) bool {
 	return d.hashChecks[key]
 }
 
-func (d *loginExecution) report(format string, args ...any) {
-	if d.violation == "" {
-		d.violation = fmt.Sprintf(format, args...)
-	}
-}
-
 // verify returns the problem after an execution, or "" if there is none.
 func (s *loginStore) verify() string {
 	d := s.current
@@ -222,8 +215,9 @@ func (s *loginStore) verify() string {
 	return d.violation
 }
 
-// verifyLogin checks that a login that succeeded returned the current entry, which could log in
-// after the last command, and that a login that failed had a reason.
+// verifyLogin checks a login. If it succeeded, the entry must still have been able to log in after
+// the last command of the login, and the returned entry must have the time of the last change of
+// its password. If the login failed, there must have been a reason.
 func (d *loginExecution) verifyLogin(op completedOperation, during []entryState) {
 	pw, name := passwordOf(strings.Fields(string(op.operation))[1]), d.name("name")
 	last := during[len(during)-1]
@@ -276,7 +270,7 @@ func (d *loginExecution) operationsOf(by int) string {
 }
 
 // verifyOther checks that a method that succeeded did its work while it ran, and that one that
-// failed did none of it and had a reason.
+// failed had a reason. A change that failed must also have written nothing.
 func (d *loginExecution) verifyOther(op completedOperation, during []entryState) {
 	words := strings.Fields(string(op.operation))
 	any := func(of func(entryState) bool) bool { return slices.ContainsFunc(during, of) }
@@ -356,8 +350,8 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// exploreScenario runs a scenario in all orders up to the given number of preemptions. It returns a
-// violation, or "", and the number of orders.
+// exploreScenario runs a scenario in the orders with up to the given number of preemptions, but in
+// at most USERDB_LOGIN_ORDERS of them. It returns a violation, or "", and the number of orders.
 func exploreScenario(
 	t *testing.T, engine, hash string, scenario []string, m *mutant, preemptions int,
 ) (violation string, executions int) {
@@ -365,7 +359,7 @@ func exploreScenario(
 		s, db := newLoginStore(t, engine, hash, scenario)
 		e := &explorer{
 			start: s.start, verify: s.verify, tamper: m.tamper(s),
-			preemptions: preemptions, maxExecutions: envInt("USERDB_LOGIN_PLAYS", 3000),
+			preemptions: preemptions, maxExecutions: envInt("USERDB_LOGIN_ORDERS", 3000),
 		}
 		violation = e.explore()
 		if executions = e.executions; executions == e.maxExecutions {
@@ -377,10 +371,10 @@ func exploreScenario(
 }
 
 // TestLoginInterleavings runs logins together with other calls, in all orders of their commands up
-// to a number of preemptions, with a hash that a login replaces and with one that it keeps. That
-// number is one if there are two actors, and zero if there are three; 'make test-all' adds one to
-// it, and 'make search' two. A login must not succeed if the entry can no longer log in after the
-// login's last command.
+// to a number of preemptions, with a hash that a login replaces and with one that it keeps. The
+// number of preemptions is one if there are two actors, and zero if there are three; 'make
+// test-all' adds one to it, and 'make search' two. A login must not succeed if the entry can no
+// longer log in after the login's last command.
 func TestLoginInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {
@@ -412,7 +406,7 @@ type mutant struct {
 	tried     bool // the safeguard is missing only after the method has tried to write a hash
 	read      func(now map[string]string, began entryState) map[string]string
 	write     func(d *loginExecution, args []any)
-	keptHash  bool   // methods that keep the hash also have the safeguard
+	keptHash  bool   // also run with a hash that the method keeps
 	violation string // how the violation begins
 }
 
@@ -550,7 +544,7 @@ func acceptAnyRevision(d *loginExecution, args []any) {
 	}
 }
 
-// tamper returns the tamper that removes the mutant's safeguard. It returns nil if m is nil.
+// tamper returns what removes the mutant's safeguard from commands and replies, or nil if m is nil.
 func (m *mutant) tamper(s *loginStore) *tamper {
 	if m == nil {
 		return nil

@@ -57,7 +57,7 @@ func TestLostSecretComesBack(t *testing.T) {
 }
 
 // TestChangedAddressIsTrimmed checks that a token that changes an address stores the address
-// without the white space that a visitor typed around it.
+// without the white space that a visitor entered around it.
 func TestChangedAddressIsTrimmed(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "change:email", Value: " new@example.com\t"})

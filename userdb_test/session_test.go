@@ -75,7 +75,7 @@ func (g *loginSite) listSessions() (all []userdb.Session) {
 	return all
 }
 
-// TestSessions starts sessions, checks and lists them, and ends them in each way.
+// TestSessions starts sessions, checks and lists them, and ends them by their IDs and secrets.
 func TestSessions(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -277,7 +277,8 @@ func TestSessionFromReturnedEntry(t *testing.T) {
 }
 
 // TestSessionTimes checks that a session ends when it was not used for its idle time, or when its
-// lifetime is over, and that its record then expires. It also checks the limits of the options.
+// lifetime is over, and that the record of the sessions expires. It also checks the limits of the
+// options.
 func TestSessionTimes(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		_, idle := g.startSession(userdb.SessionOptions{IdleTimeout: 10 * time.Minute})

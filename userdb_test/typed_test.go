@@ -472,8 +472,8 @@ func TestTypedRoundTrips(t *testing.T) {
 	})
 }
 
-// TestTypedFromEntryAllocations counts the allocations of reading an entry into a struct: the
-// struct, its Revision, and the value of its pointer.
+// TestTypedFromEntryAllocations checks that reading an entry into a struct makes at most three
+// allocations: for the struct, its Revision, and the value of its pointer.
 func TestTypedFromEntryAllocations(t *testing.T) {
 	type plain struct {
 		UID   string          `userdb:"uid"`

@@ -259,8 +259,8 @@ func TestUnprovenInSession(t *testing.T) {
 	})
 }
 
-// TestUnprovenRequired checks that a required value that a stranger may have entered receives no
-// secrets after the owner of the address has verified it.
+// TestUnprovenRequired checks that no secrets are sent to a required value that a stranger may have
+// entered, after the owner of the address has taken over the entry.
 func TestUnprovenRequired(t *testing.T) {
 	o := selfOptions()
 	o.Schema.Types["user"].Fields["phone"] = schema.Field{Role: schema.RoleSecondary, Required: true}
@@ -332,8 +332,8 @@ func TestUnprovenTagEvents(t *testing.T) {
 	})
 }
 
-// TestUnprovenStays checks that the address of an entry is not verified by tokens that were not
-// sent to it, by other identifiers, or by new passwords.
+// TestUnprovenStays checks that an entry stays unproven if a token is redeemed that was not sent to
+// its address, or if its password changes.
 func TestUnprovenStays(t *testing.T) {
 	eachLoginSite(t, selfOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -426,7 +426,8 @@ func TestUnprovenLosesTags(t *testing.T) {
 }
 
 // TestSelfRegisteredOnce checks that a repeated request creates only one unproven entry, that the
-// same request without SelfRegistered counts as another, and that invitations verify an address.
+// same request without SelfRegistered counts as another, and that the entry of an invitation is
+// never unproven.
 func TestSelfRegisteredOnce(t *testing.T) {
 	eachLoginSite(t, selfOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

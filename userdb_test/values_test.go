@@ -183,9 +183,9 @@ func TestNaughtyPasswords(t *testing.T) {
 	})
 }
 
-// TestParallelCreatesOfOneMap checks that Create does not change its argument, so that concurrent
-// calls can share it.
-func TestParallelCreatesOfOneMap(t *testing.T) {
+// TestCreateKeepsArgument checks that Create does not change its argument, so that concurrent calls
+// can share it.
+func TestCreateKeepsArgument(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		given := userdb.NewEntry{Facets: schema.Texts("job", "cook"), Tags: []string{"b", "a", "b"}, Password: "a good long password"}
@@ -289,7 +289,7 @@ func TestRulesOfThePrimaryField(t *testing.T) {
 }
 
 // TestDomainsStayApart gives people addresses at pairs of domains that had the same canonical form
-// in earlier versions. Every spelling must find its owner, and nobody else may take it (I2).
+// in earlier versions. Every spelling must find its owner, and nobody else may take it.
 func TestDomainsStayApart(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()

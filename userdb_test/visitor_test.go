@@ -34,8 +34,8 @@ func (g *loginSite) countTrips(do func()) string {
 // visitors lists texts that visitors type, and whether each identifies an account that gets a
 // token.
 var visitors = []struct {
-	typed string
-	known bool
+	entered string
+	known   bool
 }{
 	{"alice", true},
 	{"ALICE@example.com", true},
@@ -77,28 +77,28 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 			var trips string
 			own, other := g.countHashes(func() {
 				trips = g.countTrips(func() {
-					secret, address, err = g.users.IssueForVisitor(t.Context(), "email", v.typed, userdb.Token{Purpose: "reset"}, a)
+					secret, address, err = g.users.IssueForVisitor(t.Context(), "email", v.entered, userdb.Token{Purpose: "reset"}, a)
 				})
 			})
-			work[fmt.Sprint("issue: ", trips, own, other)] = append(work[fmt.Sprint("issue: ", trips, own, other)], v.typed)
+			work[fmt.Sprint("issue: ", trips, own, other)] = append(work[fmt.Sprint("issue: ", trips, own, other)], v.entered)
 			switch {
 			case v.known && (err != nil || address != "alice@example.com"):
-				t.Errorf("%s: got address %q, %v; want that of alice", v.typed, address, err)
+				t.Errorf("%s: got address %q, %v; want that of alice", v.entered, address, err)
 			case v.known:
 				g.wantRedeem("reset", secret, "")
 			case err != userdb.ErrNotFound || secret != "" || address != "":
-				t.Errorf("%s: got secret %q, address %q, %v; want exactly ErrNotFound", v.typed, secret, address, err)
+				t.Errorf("%s: got secret %q, address %q, %v; want exactly ErrNotFound", v.entered, secret, address, err)
 			}
-			if !strings.Contains(v.typed, "@") {
+			if !strings.Contains(v.entered, "@") {
 				continue
 			}
 			var in userdb.Invitation
-			trips = g.countTrips(func() { in, err = g.users.Invite(t.Context(), "email", v.typed, userdb.Token{}, a) })
+			trips = g.countTrips(func() { in, err = g.users.Invite(t.Context(), "email", v.entered, userdb.Token{}, a) })
 			must(t, err)
-			work["invite: "+trips] = append(work["invite: "+trips], v.typed)
-			known := v.known || !strings.HasPrefix(v.typed, "nobody")
-			if in.Registered != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
-				t.Errorf("%s: got invitation %+v, want registered: %v", v.typed, in, known)
+			work["invite: "+trips] = append(work["invite: "+trips], v.entered)
+			known := v.known || !strings.HasPrefix(v.entered, "nobody")
+			if in.Registered != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.entered) {
+				t.Errorf("%s: got invitation %+v, want registered: %v", v.entered, in, known)
 			}
 			if v.known && in.Address != "alice@example.com" {
 				t.Errorf("the mail goes to %s, want the stored address", in.Address)
@@ -134,9 +134,9 @@ func TestVisitorsWriteAlike(t *testing.T) {
 				return err
 			})
 			a := userdb.Attempt{Origin: fmt.Sprint("origin", i)}
-			_, _, _ = g.users.IssueForVisitor(t.Context(), "email", v.typed, userdb.Token{Purpose: "reset"}, a)
+			_, _, _ = g.users.IssueForVisitor(t.Context(), "email", v.entered, userdb.Token{Purpose: "reset"}, a)
 			g.tap.set(nil)
-			work[fmt.Sprint(writes)] = append(work[fmt.Sprint(writes)], v.typed)
+			work[fmt.Sprint(writes)] = append(work[fmt.Sprint(writes)], v.entered)
 		}
 		if len(work) != 1 {
 			t.Errorf("calls by the number of commands that wrote: got %v, want one group", work)
@@ -159,13 +159,13 @@ func TestMailsOfOneAccount(t *testing.T) {
 		})))
 		mails := 0
 		for range 3 {
-			for _, typed := range []string{"alice@example.com", "alice", "ALICE"} {
-				_, _, err := g.users.IssueForVisitor(t.Context(), "email", typed, userdb.Token{Purpose: "reset"}, userdb.Attempt{})
+			for _, entered := range []string{"alice@example.com", "alice", "ALICE"} {
+				_, _, err := g.users.IssueForVisitor(t.Context(), "email", entered, userdb.Token{Purpose: "reset"}, userdb.Attempt{})
 				if err == nil {
 					mails++
 					continue
 				}
-				wantErr(t, typed, err, userdb.ErrTooManyAttempts)
+				wantErr(t, entered, err, userdb.ErrTooManyAttempts)
 			}
 		}
 		if mails != 3 {
@@ -178,9 +178,9 @@ func TestMailsOfOneAccount(t *testing.T) {
 // another, up to a limit for all purposes, whether or not there is an account.
 func TestPurposesAreLimitedApart(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
-		ask := func(n int, purpose string, typed ...string) (granted int) {
+		ask := func(n int, purpose string, entered ...string) (granted int) {
 			for i := range n {
-				_, _, err := g.users.IssueForVisitor(t.Context(), "email", typed[i%len(typed)], userdb.Token{Purpose: purpose}, userdb.Attempt{})
+				_, _, err := g.users.IssueForVisitor(t.Context(), "email", entered[i%len(entered)], userdb.Token{Purpose: purpose}, userdb.Attempt{})
 				if err == nil || errors.Is(err, userdb.ErrNotFound) {
 					granted++
 					continue
@@ -189,14 +189,14 @@ func TestPurposesAreLimitedApart(t *testing.T) {
 			}
 			return granted
 		}
-		for _, typed := range [][]string{{"alice", "alice@example.com"}, {"nobody@example.com"}} {
+		for _, entered := range [][]string{{"alice", "alice@example.com"}, {"nobody@example.com"}} {
 			for hour := range 2 {
 				var got []int
 				for _, purpose := range []string{"verify", "sign in", "reset", "verify", "confirm", "another", "reset"} {
-					got = append(got, ask(20, purpose, typed...))
+					got = append(got, ask(20, purpose, entered...))
 				}
 				if want := []int{3, 3, 3, 0, 3, 0, 0}; !slices.Equal(got, want) {
-					t.Errorf("hour %d: %v got %v tokens of each purpose, want %v", hour, typed, got, want)
+					t.Errorf("hour %d: %v got %v tokens of each purpose, want %v", hour, entered, got, want)
 				}
 				g.advance(time.Hour)
 			}
@@ -225,11 +225,11 @@ func TestInvitationsToOneMailbox(t *testing.T) {
 							pad.WriteString([]string{" ", "\t", "\u3000", "\n"}[(i+bit)%4])
 						}
 						pad.WriteString(strings.Repeat(" ", []int{0, 1, 4096}[i%3]))
-						typed := pad.String() + address
+						entered := pad.String() + address
 						if round == 0 && i%2 == 1 {
-							typed = pad.String() + "STRANGER@example.com "
+							entered = pad.String() + "STRANGER@example.com "
 						}
-						in, err := g.users.Invite(t.Context(), "email", typed, userdb.Token{}, userdb.Attempt{})
+						in, err := g.users.Invite(t.Context(), "email", entered, userdb.Token{}, userdb.Attempt{})
 						if err != nil {
 							wantErr(t, address, err, userdb.ErrTooManyAttempts)
 							continue
@@ -381,7 +381,7 @@ func TestVisitorLimits(t *testing.T) {
 func TestVisitorRules(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
-		for _, tt := range []struct{ field, typed, want string }{
+		for _, tt := range []struct{ field, entered, want string }{
 			{"email", "no address", "email"},
 			{"email", "", "email"},
 			{"job", "cook", "purpose"},
@@ -389,7 +389,7 @@ func TestVisitorRules(t *testing.T) {
 			{"password", "x", "purpose"},
 			{"email", strings.Repeat("x", 5000) + "@example.com", "value"},
 		} {
-			_, err := g.users.Invite(ctx, tt.field, tt.typed, userdb.Token{}, userdb.Attempt{})
+			_, err := g.users.Invite(ctx, tt.field, tt.entered, userdb.Token{}, userdb.Attempt{})
 			wantField(t, tt.field, err, userdb.ErrInvalid, tt.want)
 		}
 		_, err := g.users.Invite(ctx, "email", "a@example.com", userdb.Token{Lifetime: -1}, userdb.Attempt{})

@@ -71,7 +71,7 @@ func TestBrowserFails(t *testing.T) {
 		{func(b *userdbtest.Browser) { b.Open("/%") }, "invalid URL escape"},
 	} {
 		if got := strings.Join(new(recorder).run(func(r *recorder) { tt.do(userdbtest.NewBrowser(r, site)) }), "\n"); !strings.Contains(got, tt.want) {
-			t.Errorf("got %q, want %q", got, tt.want)
+			t.Errorf("got the messages %q, want one with %q", got, tt.want)
 		}
 	}
 }

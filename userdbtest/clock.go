@@ -21,8 +21,8 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Advance moves the clock forward by d. A negative d ends the test, since stores rely on time not
-// going back.
+// Advance moves the clock forward by d. A negative d fails the test, because stores rely on time
+// not going back.
 func (c *Clock) Advance(d time.Duration) {
 	c.t.Helper()
 	if d < 0 {

@@ -63,11 +63,11 @@ func requireMessages(t *testing.T, test func(r *recorder), words ...string) {
 	t.Helper()
 	messages := new(recorder).run(test)
 	if len(messages) != len(words) {
-		t.Fatalf("got %q, want %q", messages, words)
+		t.Fatalf("got the messages %q, want one with each of %q", messages, words)
 	}
 	for i, w := range words {
 		if !strings.Contains(messages[i], w) || strings.Contains(messages[i], "%!") {
-			t.Errorf("got %q, want %q", messages[i], w)
+			t.Errorf("message %d: got %q, want one with %q", i, messages[i], w)
 		}
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestCanonicalAddresses checks values with Facet, which applies the rules to their canonical form.
-func TestCanonicalAddresses(t *testing.T) {
+// TestFacetInOtherForms checks values with Facet, which applies the rules to their canonical form,
+// but refuses characters that nobody sees.
+func TestFacetInOtherForms(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{
 		"email": {Role: schema.RoleSecondary, Kind: "email"},
 		"home":  {Role: schema.RoleSecondary, Kind: "url"},

@@ -76,7 +76,7 @@ func originalFacets(t *testing.T) (facets [][2]string) {
 }
 
 // TestNaughtyStrings checks that no two kinds except nickname and username accept the same naughty
-// string, and that no error contains the string.
+// string, and that no error contains a string of more than six bytes.
 func TestNaughtyStrings(t *testing.T) {
 	raw, err := os.ReadFile("../test/testdata/blns.json")
 	if err != nil {

@@ -72,7 +72,7 @@ func check(t schema.Type, work int) ([]Pair, error) {
 			case empty[b]:
 				pair.Verdict, pair.Note = Orthogonal, quoteIfUnclear(b)+" accepts no value"
 			default:
-				pair.judge(p.Common(sets[a], sets[b]))
+				pair.setVerdict(p.Common(sets[a], sets[b]))
 			}
 			pairs = append(pairs, pair)
 		}
@@ -80,8 +80,8 @@ func check(t schema.Type, work int) ([]Pair, error) {
 	return pairs, nil
 }
 
-// judge sets the verdict from the prover's result.
-func (p *Pair) judge(r overlap.Result) {
+// setVerdict sets the verdict from the prover's result.
+func (p *Pair) setVerdict(r overlap.Result) {
 	switch {
 	case r.Disjoint:
 		p.Verdict = Orthogonal

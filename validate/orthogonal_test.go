@@ -50,7 +50,7 @@ func TestOriginalExampleIsOrthogonal(t *testing.T) {
 		for _, fs := range []map[string]schema.Field{original, originalInRE2} {
 			pairs := pairsOf(t, fold, fs)
 			if len(pairs) != 6 {
-				t.Errorf("got %d pairs of four fields, want 6", len(pairs))
+				t.Errorf("%s: got %d pairs of four fields, want 6", fold, len(pairs))
 			}
 			for _, p := range pairs {
 				if p.Verdict != Orthogonal || p.Witness != "" || p.Note != "" {
@@ -218,9 +218,9 @@ func TestHostileExpressions(t *testing.T) {
 	}
 }
 
-// TestFamilies checks that disjointKinds agrees with the prover about each pair of kinds, under
-// both folds.
-func TestFamilies(t *testing.T) {
+// TestDisjointKinds checks that disjointKinds agrees with the prover about each pair of kinds,
+// under both folds.
+func TestDisjointKinds(t *testing.T) {
 	kinds := []string{"email", "url", "username", "nickname", "pattern"}
 	fieldOf := map[string]schema.Field{"pattern": pattern(".")}
 	for _, kind := range kinds[:4] {

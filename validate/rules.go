@@ -116,8 +116,8 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 	return r.Secondary(rule.field, form)
 }
 
-// checkVisible refuses control characters except the tab, and line separators. If the field's kind
-// requires it, checkVisible also refuses invisible characters, except U+FE0F in an emoji in a
+// checkVisible refuses line separators, and control characters other than the tab. If the field's
+// kind requires it, checkVisible also refuses invisible characters, except U+FE0F in an emoji in a
 // nickname.
 func (r *rule) checkVisible(text string) error {
 	if strings.IndexFunc(text, func(char rune) bool { return char < ' ' || char > '~' }) < 0 {
@@ -215,9 +215,9 @@ type rule struct {
 	reserved map[string]bool // canonical forms that no value may have
 }
 
-// A part is one expression of a rule. A value satisfies the part if it matches the expression or,
-// if the field not is true, if it does not match. The prover uses the same expressions, so that its
-// proofs cover all values.
+// A part is one expression of a rule. A value satisfies the part if it matches the expression. If
+// not is true, a value satisfies the part if it does not match the expression. The prover uses the
+// same expressions, so that its proofs cover all values.
 type part struct {
 	rule string
 	phrase

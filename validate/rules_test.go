@@ -158,7 +158,7 @@ func TestErrorQuotesAndShortens(t *testing.T) {
 }
 
 // TestErrorsDoNotContainValue checks that no error contains the value, which may be a password that
-// was typed into the wrong field.
+// was entered into the wrong field.
 func TestErrorsDoNotContainValue(t *testing.T) {
 	r := mustCompile(t, shop)
 	rapid.Check(t, func(t *rapid.T) {

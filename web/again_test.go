@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,10 +12,10 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// TestNothingTypedIsLost checks that a form that is sent while the server is down comes back with
-// what was typed, except passwords and codes, in the language of the visitor, and that it can be
+// TestNothingEnteredIsLost checks that a form that is sent while the server is down comes back with
+// what was entered, except passwords and codes, in the language of the visitor, and that it can be
 // sent again.
-func TestNothingTypedIsLost(t *testing.T) {
+func TestNothingEnteredIsLost(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server)
 	sent := 0
@@ -83,6 +84,19 @@ func TestNothingTypedIsLost(t *testing.T) {
 	if status, _, body := s.send(ann, "/comments"); status != http.StatusServiceUnavailable || strings.Contains(body, "<form method=\"post\">\n") {
 		t.Errorf("without a form: got %d, want 503 and no form:\n%s", status, body)
 	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+"/comments", strings.NewReader("--x\r\nContent-Disposition: form-data; name=text\r\n\r\nhello\r\n--x--\r\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "multipart/form-data; boundary=x")
+	response, err := ann.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); response.StatusCode != http.StatusServiceUnavailable || err != nil || strings.Contains(string(body), "<form method=\"post\">\n") {
+		t.Errorf("a body that was not read: got %d (%v), want 503 and no empty form in its place:\n%s", response.StatusCode, err, body)
+	}
 	proxy.Pass()
 	if sent != 0 {
 		t.Errorf("%d forms of an unknown visitor were processed, want none", sent)
@@ -93,7 +107,7 @@ func TestNothingTypedIsLost(t *testing.T) {
 }
 
 // TestNoCacheKeepsForm checks that no cache keeps a page that a visitor gets while the server is
-// down, which may have a form with what was typed.
+// down, which may have a form with what was entered.
 func TestNoCacheKeepsForm(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t))
 	s := newFlows(t, proxy.URL(), nil)
@@ -130,7 +144,7 @@ func TestFullQueueKeepsForm(t *testing.T) {
 	}
 	status, _, body := s.send(s.client(), "/signup", "email", "new@example.com")
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, `value="new@example.com"`) {
-		t.Errorf("got %d, want 503 and what was typed:\n%s", status, body)
+		t.Errorf("got %d, want 503 and what was entered:\n%s", status, body)
 	}
 	close(release)
 }

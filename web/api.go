@@ -58,14 +58,17 @@ func (a Auth) isProgram(r *http.Request) bool {
 
 // WriteProblem answers a request of a program with a problem of RFC 9457, as 'userdb serve' does.
 // Its status and code are those of [userdb.CodeOf]. Its member "errors" holds the Problems of
-// fields, and "detail" says what is wrong with the request as a whole, or with a code. After a
-// *userdb.FactorError it also has the members "ticket" and "methods", or "done". A fault of the
-// store is logged, and the answer does not show it.
+// fields, and "detail" says what is wrong with the request as a whole, or with a code. Their texts
+// are in the language of the request's context (see Language) or, if it has none, in the one of
+// Catalogues that suits the request best. After a *userdb.FactorError the problem also has the
+// members "ticket" and "methods", or "done". A fault of the store is logged, and the answer does
+// not show it.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	code := userdb.CodeOf(err)
 	body := newProblem(code)
 	var fields []map[string]any
-	for _, p := range Problems(err) {
+	language := requestLanguage(r)
+	for _, p := range problemsIn(language, err) {
 		if p.Field != "" {
 			fields = append(fields, map[string]any{"field": p.Field, "rule": p.Rule, "params": p.Params, "detail": p.Text})
 		}
@@ -82,6 +85,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 		body["done"] = true
 	}
 	setRetryAfter(w, err)
+	setLanguage(w, language)
 	if code.HTTPStatus() >= http.StatusInternalServerError {
 		slog.WarnContext(r.Context(), "userdb: a request failed", slog.String("path", r.URL.Path), slog.Any("error", err))
 	}

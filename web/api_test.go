@@ -71,7 +71,7 @@ func TestBearer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := ask(t, h, "/account", "Authorization", "Bearer "+secret); w.Code != 401 {
-		t.Errorf("a token that has ended: got %d, want 401", w.Code)
+		t.Errorf("the secret of a session that has ended: got %d, want 401", w.Code)
 	}
 	p.auth.Bearer = false
 	if w := ask(t, p.mux(), "/account", "Authorization", "Bearer "+secret); w.Code != 303 {
@@ -298,5 +298,45 @@ func TestEnsureTagged(t *testing.T) {
 	}
 	if is, err := web.EnsureTagged(t.Context(), users, "name", "ROOT", "staff"); !is || err != nil {
 		t.Errorf("a name, which needs no proof: got %t, %v; want true", is, err)
+	}
+}
+
+// TestWriteProblemLanguages checks that problems, and refusals without a page, are in the language
+// of the page or, outside of a page, in the one that the request asks for.
+func TestWriteProblemLanguages(t *testing.T) {
+	taken := &userdb.FieldError{Field: "job", Err: userdb.ErrDuplicate}
+	for asked, want := range map[string][3]string{
+		"":          {"en", "Somebody has this already. Choose another one.", "The service is not responding."},
+		"tlh":       {"en", "Somebody has this already. Choose another one.", "The service is not responding."},
+		"de-CH, en": {"de", "Das ist schon vergeben.", "Der Dienst antwortet nicht."},
+		"fr":        {"fr", "Cette valeur est déjà prise.", "Le service ne répond pas."},
+		"es-MX":     {"es", "Ya está en uso.", "El servicio no responde."},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Accept-Language", asked)
+		w := httptest.NewRecorder()
+		web.WriteProblem(w, r, taken)
+		if !strings.Contains(w.Body.String(), `"detail":"`+want[1]) || w.Header().Get("Content-Language") != want[0] || w.Header().Get("Vary") != "Accept-Language" {
+			t.Errorf("%s: got %v %s, want %q in the language %s", asked, w.Header(), w.Body, want[1], want[0])
+		}
+		w = httptest.NewRecorder()
+		web.WriteProblem(w, r, userdb.ErrUnavailable)
+		if !strings.Contains(w.Body.String(), `"detail":"`+want[2]) {
+			t.Errorf("%s: got %s, want %q", asked, w.Body, want[2])
+		}
+		s := newFlows(t, "memory:", func(f *web.Flows) { f.Bearer, f.Languages = true, []string{"fr"} })
+		w = httptest.NewRecorder()
+		s.flows.Failed(w, r, taken)
+		if !strings.Contains(w.Body.String(), "déjà prise") || w.Header().Get("Content-Language") != "fr" {
+			t.Errorf("%s: got %v %s, want the only language of the site, fr", asked, w.Header(), w.Body)
+		}
+		limited := web.Limit{Auth: web.Auth{Users: s.users}, Name: asked, Max: 1}.Handler(http.NotFoundHandler())
+		for range 2 {
+			w = httptest.NewRecorder()
+			limited.ServeHTTP(w, r)
+		}
+		if w.Code != http.StatusTooManyRequests || strings.Contains(w.Body.String(), "Too many") != (want[0] == "en") {
+			t.Errorf("%s: got %d %s, want 429 in the language %s", asked, w.Code, w.Body, want[0])
+		}
 	}
 }

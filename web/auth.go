@@ -22,7 +22,7 @@ type Auth struct {
 	SignInPath string
 	// VerifyPath is where RequireLevel redirects visitors who must prove again who they are, and
 	// FactorsPath is where it redirects those who must add a second factor first. If "",
-	// RequireLevel answers them with the status of the error's code.
+	// RequireLevel answers them with a problem of RFC 9457.
 	VerifyPath, FactorsPath string
 	// Cookie describes the session cookie.
 	Cookie Cookie
@@ -48,10 +48,10 @@ type Auth struct {
 	denied http.Handler           // what RequireTag answers with, if Flows.Register has set it
 }
 
-// A Cookie describes the session cookie. The cookie is always HttpOnly and SameSite=Lax, covers the
-// whole site, and expires with the session. If the request came over TLS, directly or through a
-// trusted proxy, the cookie is also Secure and its name begins with __Host-, so that no other site
-// of the same domain can set it.
+// A Cookie describes the session cookie. The cookie is always HttpOnly and SameSite=Lax, and covers
+// the whole site. Unless Transient is set, it expires with the session. If the request came over
+// TLS, directly or through a trusted proxy, the cookie is also Secure and, unless Domain is set,
+// its name begins with __Host-, so that no other site of the same domain can set it.
 type Cookie struct {
 	Name string // if "", session
 	// Transient says that the browser forgets the cookie when it is closed. The session itself
@@ -130,9 +130,10 @@ func Session(ctx context.Context) userdb.Session {
 	return v.session
 }
 
-// Visitor puts the visitor's entry and session into the request's context, if there is a session,
-// and always calls next. As Require and the like, it also puts the visitor's address there, for
-// histories; see [userdb.WithActor].
+// Visitor calls next. If there is a session, it puts the visitor's entry and session into the
+// request's context. If the request has a session and the store does not answer, Auth.Failed
+// answers the request in place of next. Like Require, Visitor also puts the visitor's network
+// address into the context, for histories; see [userdb.WithActor].
 func (a Auth) Visitor(next http.Handler) http.Handler {
 	return a.handler(next, func(http.ResponseWriter, *http.Request, visitor) bool { return true })
 }
@@ -253,7 +254,7 @@ func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 		WriteProblem(w, r, err)
 		return
 	}
-	http.Error(w, Texts["unavailable"], userdb.CodeOf(err).HTTPStatus())
+	sendText(w, r, "", "unavailable", userdb.CodeOf(err).HTTPStatus())
 }
 
 // Secret returns the secret of the visitor's session, for methods that take one, such as

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"html/template"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -134,6 +135,16 @@ type languageKey struct{}
 func Language(ctx context.Context) string {
 	name, _ := ctx.Value(languageKey{}).(string)
 	return name
+}
+
+// requestLanguage returns the language in which to answer a request that no page of Flows answers:
+// the language of its context or, if it has none, the one of Catalogues that suits the request
+// best.
+func requestLanguage(r *http.Request) string {
+	if name := Language(r.Context()); name != "" {
+		return name
+	}
+	return ChooseLanguage(r, append([]string{"en"}, slices.Sorted(maps.Keys(Catalogues))...)...)
 }
 
 // language returns the language in which to answer a request.

@@ -129,7 +129,7 @@ func TestFlowsLanguage(t *testing.T) {
 		t.Errorf("the page is not in English:\n%s", body)
 	}
 	if _, _, body := s.send(c, "/sent?to="+`<script>{site}</script>`); strings.Contains(body, "<script>") || !strings.Contains(body, "&lt;script&gt;{site}") {
-		t.Errorf("the page shows HTML that a visitor typed:\n%s", body)
+		t.Errorf("the page shows HTML that a visitor entered:\n%s", body)
 	}
 	if _, _, body := s.send(c, "/?done=<b>"); strings.Contains(body, "done") {
 		t.Errorf("the page shows an unknown message:\n%s", body)
@@ -173,6 +173,9 @@ func TestErrorsWithoutPage(t *testing.T) {
 		r.Header.Set("Accept-Language", language)
 		w := httptest.NewRecorder()
 		site.ServeHTTP(w, r)
+		if h := w.Header(); h.Get("Vary") != "Accept-Language" || h.Get("Content-Language") == "" {
+			t.Errorf("got the headers %v, want Vary and Content-Language", h)
+		}
 		return w.Code, strings.TrimSpace(w.Body.String())
 	}
 	for language, want := range map[string][3]string{

@@ -26,13 +26,12 @@ const maxBody = 64 << 10
 // Decode reads fields of a form or of a JSON object into a struct with `userdb` tags. fields lists
 // the fields that the sender may set, by the names in their tags; JSON with other members is
 // refused, and other inputs of a form are ignored. White space around a text of a form is dropped,
-// and its line breaks become \n, whatever browsers send.
-// An empty input sets the zero value, or nil for a pointer. The type of the Go field says what is
-// accepted: a bool is true if its checkbox is ticked, a []string has all values of its inputs, a
-// time.Time is written 2026-11-20 or as in RFC 3339, and a type that implements
-// encoding.TextUnmarshaler reads its text. A field that is absent from JSON is left unchanged. So
-// is one whose input is absent from a form, unless it is a bool or a []string: browsers send
-// nothing for boxes that are not ticked.
+// and its line breaks become \n, whatever browsers send. An empty input sets the zero value, or nil
+// for a pointer. The type of the Go field says what is accepted: a bool is true if its checkbox is
+// ticked, a []string has all values of its inputs, a time.Time is written 2026-11-20 or as in RFC
+// 3339, and a type that implements encoding.TextUnmarshaler reads its text. A field that is absent
+// from JSON is left unchanged. So is one whose input is absent from a form, unless it is a bool or
+// a []string: browsers send nothing for boxes that are not ticked.
 //
 // The error joins a *userdb.FieldError for each value that does not fit, with the rule "date",
 // "number", "boolean" or "form", and one with the rule "field" for each member of JSON that may not

@@ -35,7 +35,7 @@ func (a Auth) dropTicket(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A codeError is an error about a code that a visitor typed for the second step.
+// A codeError is an error about a code that a visitor entered for the second step.
 type codeError struct{ error }
 
 func (e codeError) Unwrap() error { return e.error }
@@ -91,9 +91,9 @@ func (a Auth) Raise(w http.ResponseWriter, r *http.Request, p userdb.Proof) (use
 // factor never has level 2: its visitors are redirected to FactorsPath to add one.
 //
 // Requests of scripts are not redirected: the answer is a problem of RFC 9457. Its code is login,
-// with status 401, if nobody is signed in; factor, with 403, if the entry has no second factor; and
-// otherwise not_verified, with 403. A valid bearer token whose session does not satisfy the level
-// or maxAge gets not_verified with 401 and the challenge of RFC 9470: it has the error
+// with status 401, if nobody is signed in; factor, with 403, if level 2 is required and the entry
+// has no second factor; and otherwise not_verified, with 403. If the request has a bearer token,
+// not_verified comes with 401 and the challenge of RFC 9470: it has the error
 // insufficient_user_authentication and, if there is a maxAge, max_age, and tells the program to get
 // a new token.
 func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) http.Handler {

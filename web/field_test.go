@@ -34,7 +34,7 @@ func profileOptions() userdb.Options {
 
 var profileFields = []string{"born", "height", "news", "about", "size"}
 
-// newProfileSite returns a site with a page that edits all facets of a visitor.
+// newProfileSite returns a site with a page on which visitors edit their profileFields.
 func newProfileSite(t *testing.T) (*userdbtest.Store, *userdbtest.Browser) {
 	t.Helper()
 	s := userdbtest.New(t, userdbtest.With(profileOptions()))
@@ -152,7 +152,8 @@ func TestFieldsChangeNothing(t *testing.T) {
 }
 
 // TestTwoTabs checks that a form of Decode and Touched that is refused after a conflict shows what
-// the visitor changed, and what is stored now for all else, and that it can be sent again.
+// the visitor changed, and what is stored now for all else, and that it can be sent again. A form
+// that showed an empty set must not remove what is added to the set meanwhile.
 func TestTwoTabs(t *testing.T) {
 	type member struct {
 		UID   string          `userdb:"uid,primary"`
@@ -173,7 +174,7 @@ func TestTwoTabs(t *testing.T) {
 	page := template.Must(web.Templates().Parse(`{{define "edit"}}{{template "notes" .}}<form method="post"><input type="hidden" name="rev" value="{{.Rev}}">
 <input type="hidden" name="shown-about" value="{{.Shown "about"}}">{{template "field" (.Field "about" "About" "text" "off" (.Me.Text "about"))}}
 <input type="hidden" name="shown-news" value="{{.Shown "news"}}">{{template "field" (.Field "news" "News" "text" "off" (.Me.Text "news"))}}
-{{range .Data.Likes}}<input type="hidden" name="shown-likes" value="{{.}}">{{end}}
+<input type="hidden" name="shown-likes" value="">{{range .Data.Likes}}<input type="hidden" name="shown-likes" value="{{.}}">{{end}}
 <input type="checkbox" name="likes" value="chess"{{if .Ticked "likes" "chess" .Data.Likes}} checked{{end}}><button>Save</button></form>{{end}}`))
 	f := &web.Flows{
 		Auth: web.Auth{Users: s.Type("user")}, Mail: &web.MailQueue{Send: userdbtest.NewMails(t).Send}, Base: "https://example.com",
@@ -206,6 +207,16 @@ func TestTwoTabs(t *testing.T) {
 	m, err := members.Find(t.Context(), hints.UID("ann"))
 	if err != nil || m.About != "second" || m.News || len(m.Likes) > 0 {
 		t.Errorf("got %+v (%v), want the text of one tab and the boxes of the other", m, err)
+	}
+	// Tags and other sets change without a new revision.
+	one.Open("/account")
+	if _, err := s.Type("user").Set(hints.UID("ann"), "likes").Add(t.Context(), "chess"); err != nil {
+		t.Fatal(err)
+	}
+	one.Send("Save", "about", "third").Want(200)
+	m, err = members.Find(t.Context(), hints.UID("ann"))
+	if err != nil || m.About != "third" || len(m.Likes) != 1 {
+		t.Errorf("got %+v (%v), want the new text, and the member that was added to an empty set", m, err)
 	}
 }
 

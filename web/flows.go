@@ -20,17 +20,18 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Flows are the pages that every site with accounts has: to sign up, to sign in with one or two
-// steps, to sign out, to reset and change a password, to change the address, and for second
-// factors, further addresses and devices. An application sets the fields, calls Register, and adds
-// pages of its own with Page, Require and RequireTag. Do not change the fields after Register. Only
-// Auth.Users, Mail and Base must be set.
+// Flows are the pages that every site with accounts has: for signing up, signing in with one or two
+// steps and signing out, for resetting and changing a password, for changing the address, and for
+// second factors, further addresses and devices. An application sets the fields, calls Register,
+// and adds pages of its own with Page, Require and RequireTag. Do not change the fields after
+// Register. Only Auth.Users, Mail and Base must be set.
 type Flows struct {
 	Auth
 	// Mail sends the mails. Close it when the server has ended.
 	Mail *MailQueue
-	// Base is what links in mails begin with, such as https://example.com. Never take it from a
-	// request.
+	// Base is what links in mails begin with, such as https://example.com. If the site is under a
+	// path, such as /shop, all Paths begin with it, and Base does not have it. Never take Base from
+	// a request.
 	Base string
 	// Site is the name of the site. If "", it is Accounts.
 	Site string
@@ -42,8 +43,8 @@ type Flows struct {
 	Fields []Field
 	// New completes an account that a visitor is about to create, with facets and tags that the
 	// visitor does not type. If another account has one of the facets that New set, New is called
-	// again. With SignUpAtOnce nobody has verified the address of the invitation: give no rights
-	// for it, except tags, which RequireTag ignores until that address is verified.
+	// again. With SignUpAtOnce nobody has verified the address of the invitation: grant nothing
+	// because of it, except tags, which RequireTag ignores until that address is verified.
 	New func(r *http.Request, i userdb.Invitation, n *userdb.NewEntry) error
 	// Address is the facet that holds addresses. If "", it is email.
 	Address string
@@ -91,7 +92,7 @@ type Paths struct {
 	Password, Verify, Devices string
 	Email, Confirm            string // change the address
 	Addresses, Add            string // further addresses
-	With, Links               string // other providers, with package web/oidc; linked accounts
+	With, Links               string // With is for package web/oidc; Links shows linked accounts
 	Security                  string // second factors, and linked accounts
 	Passkey, Script           string // challenges for passkeys, and their script
 	Style                     string // the style sheet of the default templates
@@ -130,28 +131,31 @@ func (f *Flows) setDefaults() {
 	if f.Failed == nil {
 		f.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
 			if f.isProgram(r) {
-				WriteProblem(w, r, err)
+				WriteProblem(w, f.forPage(r), err)
 				return
 			}
-			f.gone(err).ServeHTTP(w, r)
+			f.failurePage(err).ServeHTTP(w, r)
 		}
 	}
-	f.denied = Protect(f.gone(errDenied))
+	f.denied = Protect(f.failurePage(errDenied))
 }
 
-// gone returns a handler of the page that shows why a request failed.
-func (f *Flows) gone(err error) http.Handler {
+// failurePage returns a handler of the page that shows why a request failed.
+func (f *Flows) failurePage(err error) http.Handler {
 	return f.Page("gone", func(*http.Request) (any, error) { return nil, err }, nil)
 }
 
 // Register adds the pages to mux, and sets fields of f that are not set. Call it before Page,
-// Require and RequireTag, and wrap mux in Protect. It panics if the schema does not say that
-// Address is an identifier that holds mail addresses: otherwise mails would go to whatever visitors
-// type, and nobody would have to verify it.
+// Require and RequireTag, and wrap mux in Protect. It panics if Base is not a scheme and a host. It
+// also panics if the schema does not say that Address is an identifier that holds mail addresses:
+// otherwise mails would go to whatever visitors type, and nobody would have to verify it.
 func (f *Flows) Register(mux *http.ServeMux) {
 	f.setDefaults()
 	if field := f.Users.Schema().Fields[f.Address]; !field.Role.Has(schema.RoleSecondary) || !field.HasAddresses() {
 		panic(fmt.Sprintf("web: Flows.Address: the schema does not declare the field %q as an identifier of the kind email", f.Address))
+	}
+	if u, err := url.Parse(f.Base); err != nil || u.Host == "" || f.Base != u.Scheme+"://"+u.Host {
+		panic(fmt.Sprintf("web: Flows.Base: want a scheme and a host without a path, such as https://example.com, not %q", f.Base))
 	}
 	add := func(method, path string, wrap func(http.Handler) http.Handler, h http.Handler) {
 		if path != "" {
@@ -177,8 +181,8 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("POST ", p.SignOut, anyone, f.Page("gone", nil, f.signOut))
 	add("", p.Forgot, anyone, f.Page("forgot", nil, f.forgot))
 	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
-	add("", p.Confirm, anyone, f.Page("confirm", f.peek(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
-	add("", p.Add, anyone, f.Page("add", f.peek("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
+	add("", p.Confirm, anyone, f.Page("confirm", f.peekConfirming(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
+	add("", p.Add, anyone, f.Page("add", f.peekConfirming("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
 	// If an entry has a second factor, the store changes its password, and the page email changes
 	// its address, only for visitors who took both steps recently.
 	twoSteps := func(next http.Handler) http.Handler {
@@ -196,8 +200,8 @@ func (f *Flows) Register(mux *http.ServeMux) {
 // sent to the same path, do processes it. It returns the path to redirect to, or an error that says
 // what is wrong with the form; then the page is shown again. load and do may be nil. If load
 // returns an error and no data, the page "gone" shows what is wrong. If the store does not answer
-// and load fails after a form was sent, the page "again" does, and keeps what was typed. Wrap the
-// handler in Visitor, Require or RequireTag.
+// and load fails after a form was sent, the page "again" shows what is wrong, and keeps what was
+// entered. Wrap the handler in Visitor, Require or RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = f.forPage(r)
@@ -234,8 +238,10 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		}
 		switch down := isDown(err); {
 		case down && posted && (missing != nil || name == "gone"):
-			p.Name, p.Data = "again", keptInputs(r)
-		case down && posted: // the page itself shows what was typed
+			if p.Name = "gone"; hasForm(r) { // other bodies, such as files, were not read
+				p.Name, p.Data = "again", keptInputs(r)
+			}
+		case down && posted: // the page itself shows what was entered
 		case down, p.Status == http.StatusGone, missing != nil && p.Data == nil:
 			p.Name = "gone"
 		}
@@ -253,18 +259,19 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 }
 
 // forPage returns a request whose context has the language of pages and mails, and the visitor's
-// address, as withOrigin sets it.
+// network address, as withOrigin sets it.
 func (f *Flows) forPage(r *http.Request) *http.Request {
 	return f.withOrigin(r.WithContext(context.WithValue(r.Context(), languageKey{}, f.language(r))))
 }
 
-// isDown reports whether an error means that the store or the queue of mails does not answer, or
-// not in time.
+// isDown reports whether the page of an error has status 503: the store has not answered or may not
+// have made a change, the queue of mails is full, or too many visitors are signing in.
 func isDown(err error) bool { return Status(err) == http.StatusServiceUnavailable }
 
 type failureKey struct{}
 
-// failure returns why it is unknown whether the sender of a form is signed in, or nil.
+// failure returns the error that leaves it unknown whether the sender of a form is signed in, or
+// nil.
 func failure(r *http.Request) error {
 	err, _ := r.Context().Value(failureKey{}).(error)
 	return err
@@ -367,22 +374,26 @@ func conceal(err error) error {
 	return err
 }
 
-func (f *Flows) sentPath(typed string) string { return f.Paths.Sent + "?to=" + url.QueryEscape(typed) }
+func (f *Flows) sentPath(entered string) string {
+	return f.Paths.Sent + "?to=" + url.QueryEscape(strings.TrimSpace(entered))
+}
 
 func (f *Flows) link(path, secret string) string { return f.Base + path + "?token=" + secret }
 
 func (f *Flows) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
-	places, err := f.Mail.reserve(1)
+	slots, err := f.Mail.reserve(1)
 	if err != nil {
 		return "", err
 	}
-	defer places.leave(r.Context())
-	typed := r.PostFormValue("email")
-	i, err := f.Users.Invite(r.Context(), f.Address, typed, userdb.Token{Lifetime: invitationLifetime}, f.Attempt(r))
+	defer slots.leave(r.Context())
+	entered := r.PostFormValue("email")
+	i, err := f.Users.Invite(r.Context(), f.Address, entered, userdb.Token{Lifetime: invitationLifetime}, f.Attempt(r))
 	if err == nil {
-		f.mailInvitation(r.Context(), places, i, MailWelcome)
+		f.mailInvitation(r.Context(), slots, i, MailWelcome)
+	} else {
+		slots.giveBack()
 	}
-	return f.sentPath(typed), conceal(err)
+	return f.sentPath(entered), conceal(err)
 }
 
 func (f *Flows) invitation(r *http.Request) (any, error) {
@@ -395,7 +406,7 @@ func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) 
 	i, err := f.Users.PeekInvitation(r.Context(), secret)
 	var e userdb.Entry
 	if err == nil {
-		e, err = f.createTyped(r, i, func(n userdb.NewEntry) (userdb.Entry, error) {
+		e, err = f.createEntered(r, i, func(n userdb.NewEntry) (userdb.Entry, error) {
 			return f.Users.AcceptInvitation(r.Context(), secret, n)
 		})
 	}
@@ -413,13 +424,23 @@ const doubleClick = time.Minute
 // like any other. For everybody else the link is no longer valid. done names the message to show.
 func (f *Flows) afterDoubleClick(w http.ResponseWriter, r *http.Request, secret, done string) (string, error) {
 	uid, _ := token.SecretUID(secret)
-	e, err := f.Users.Find(r.Context(), hints.UID(uid))
+	return f.signInOnceMore(w, r, hints.UID(uid), "", done, func(userdb.Entry) bool { return true })
+}
+
+// signInOnceMore does what afterDoubleClick does, for the account that h identifies. The visitor
+// signs in with identifier or, if that is "", with the address of the account. If isSame returns
+// false, the form does not have the password of the account, or that was not set just now, the
+// error is ErrNotFound.
+func (f *Flows) signInOnceMore(
+	w http.ResponseWriter, r *http.Request, h hints.Hint, identifier, done string, isSame func(userdb.Entry) bool,
+) (string, error) {
+	e, err := f.Users.Find(r.Context(), h)
 	password, to := r.PostFormValue("password"), ""
-	if err == nil && (password == "" || time.Since(e.PasswordChanged()).Abs() > doubleClick) {
+	if err == nil && (password == "" || time.Since(e.PasswordChanged()).Abs() > doubleClick || !isSame(e)) {
 		err = userdb.ErrNotFound
 	}
 	if err == nil {
-		_, err = f.Auth.SignIn(w, r, e.Text(f.Address), password)
+		_, err = f.Auth.SignIn(w, r, cmp.Or(identifier, e.Text(f.Address)), password)
 		to, err = f.afterFirstStep(f.Paths.Account+"?done="+done, err)
 	}
 	if err != nil && !errors.Is(err, userdb.ErrUnavailable) {
@@ -428,17 +449,17 @@ func (f *Flows) afterDoubleClick(w http.ResponseWriter, r *http.Request, secret,
 	return to, err
 }
 
-// createTyped calls create with an account that has what the visitor typed and what New sets. It
-// calls New and create again if somebody has a facet that New set.
-func (f *Flows) createTyped(
+// createEntered calls create with an account that has what the visitor entered and what New sets.
+// It calls New and create again if somebody has a facet that New set.
+func (f *Flows) createEntered(
 	r *http.Request, i userdb.Invitation, create func(userdb.NewEntry) (userdb.Entry, error),
 ) (e userdb.Entry, err error) {
 	for range maxNew {
 		account := userdb.NewEntry{Facets: schema.Facets{}, Password: r.PostFormValue("password"), RequirePassword: true}
 		declared := f.Users.Schema()
 		for _, field := range f.Fields {
-			if typed := typedIn(r, declared, field.Name); typed != "" {
-				account.Facets[field.Name] = parseTyped(declared, field.Name, typed)
+			if entered := enteredIn(r, declared, field.Name); entered != "" {
+				account.Facets[field.Name] = parseEntered(declared, field.Name, entered)
 			}
 		}
 		if f.New != nil {
@@ -456,8 +477,8 @@ func (f *Flows) createTyped(
 // onlyGeneratedTaken reports whether the only problems are that somebody has a facet that New made.
 func (f *Flows) onlyGeneratedTaken(err error) bool {
 	return !slices.ContainsFunc(Problems(err), func(p Problem) bool {
-		typed := slices.ContainsFunc(f.Fields, func(field Field) bool { return field.Name == p.Field })
-		return p.Rule != "taken" || p.Field == "" || p.Field == f.Address || typed
+		entered := slices.ContainsFunc(f.Fields, func(field Field) bool { return field.Name == p.Field })
+		return p.Rule != "taken" || p.Field == "" || p.Field == f.Address || entered
 	})
 }
 
@@ -472,15 +493,15 @@ func (f *Flows) enter(w http.ResponseWriter, r *http.Request, e userdb.Entry, er
 
 // afterFirstStep returns the path that follows the first step of a sign-in, a password or a link.
 // Every flow that takes such a step ends here. If the account has a second factor, the path is that
-// of the page that asks for a code, which then leads to the path to.
-func (f *Flows) afterFirstStep(to string, err error) (string, error) {
+// of the page that asks for a code; that page then leads to target.
+func (f *Flows) afterFirstStep(target string, err error) (string, error) {
 	if errors.Is(err, userdb.ErrNotVerified) && f.Paths.Verify != "" { // from ChangePassword
 		return withReturn(f.Paths.Verify, f.Paths.Password), nil
 	}
 	if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" && f.Paths.Code != "" {
-		return withMethods(withReturn(f.Paths.Code, to), refused.Methods), nil
+		return withMethods(withReturn(f.Paths.Code, target), refused.Methods), nil
 	}
-	return to, err
+	return target, err
 }
 
 // awaitsCode calls next for visitors who have taken the first step of a sign-in, and sends others
@@ -515,7 +536,7 @@ func (f *Flows) code(w http.ResponseWriter, r *http.Request) (string, error) {
 	return ReturnPath(r), err
 }
 
-// proofIn returns the proof in a form for the second step: a code that the visitor typed, or the
+// proofIn returns the proof in a form for the second step: a code that the visitor entered, or the
 // answer of a passkey. If the form has neither, it returns an error, so that this does not count as
 // an attempt.
 func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
@@ -529,7 +550,7 @@ func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, e
 	case code != "":
 		return userdb.TOTP(code), nil
 	}
-	return userdb.Proof{}, &userdb.FieldError{Field: "code", Rule: "required", Err: userdb.ErrInvalid, Reason: "no code was typed"}
+	return userdb.Proof{}, &userdb.FieldError{Field: "code", Rule: "required", Err: userdb.ErrInvalid, Reason: "no code was entered"}
 }
 
 func (f *Flows) signIn(w http.ResponseWriter, r *http.Request) (string, error) {
@@ -537,7 +558,11 @@ func (f *Flows) signIn(w http.ResponseWriter, r *http.Request) (string, error) {
 	if f.hasPasskey(r) {
 		return ReturnPath(r), f.signInByPasskey(w, r)
 	}
-	_, err := f.Auth.SignIn(w, r, r.PostFormValue("identifier"), r.PostFormValue("password"))
+	password, err := typedPassword(r, "password")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Auth.SignIn(w, r, r.PostFormValue("identifier"), password)
 	return f.afterFirstStep(ReturnPath(r), err)
 }
 
@@ -546,20 +571,23 @@ func (f *Flows) signOut(w http.ResponseWriter, r *http.Request) (string, error) 
 }
 
 func (f *Flows) forgot(_ http.ResponseWriter, r *http.Request) (string, error) {
-	typed := r.PostFormValue("identifier")
-	if strings.TrimSpace(typed) == "" {
-		return "", &userdb.FieldError{Field: "identifier", Rule: "required", Err: userdb.ErrInvalid, Reason: "nothing was typed"}
+	entered := r.PostFormValue("identifier")
+	if strings.TrimSpace(entered) == "" {
+		return "", &userdb.FieldError{Field: "identifier", Rule: "required", Err: userdb.ErrInvalid, Reason: "nothing was entered"}
 	}
-	places, err := f.Mail.reserve(1)
+	slots, err := f.Mail.reserve(1)
 	if err != nil {
 		return "", err
 	}
-	defer places.leave(r.Context())
-	secret, to, err := f.Users.IssueForVisitor(r.Context(), f.Address, typed, userdb.Token{Purpose: "reset"}, f.Attempt(r))
-	if err == nil {
-		places.fill(r.Context(), Mail{Kind: MailReset, To: to, Link: f.link(f.Paths.Reset, secret)})
+	defer slots.leave(r.Context())
+	secret, to, err := f.Users.IssueForVisitor(r.Context(), f.Address, entered, userdb.Token{Purpose: "reset"}, f.Attempt(r))
+	switch {
+	case err == nil:
+		slots.fill(r.Context(), Mail{Kind: MailReset, To: to, Link: f.link(f.Paths.Reset, secret)})
+	case !errors.Is(err, userdb.ErrNotFound): // limits do not show who has an account
+		slots.giveBack()
 	}
-	return f.sentPath(typed), conceal(err)
+	return f.sentPath(entered), conceal(err)
 }
 
 func (f *Flows) peek(purpose string) func(*http.Request) (any, error) {
@@ -590,7 +618,7 @@ func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose st
 	if err != nil {
 		return "", err
 	}
-	defer notice.leave(r.Context())
+	defer notice.giveBack()
 	e, err := f.Users.ResetPassword(r.Context(), purpose, secret, r.PostFormValue("password"))
 	if errors.Is(err, userdb.ErrNotFound) {
 		return f.afterDoubleClick(w, r, secret, "password")
@@ -614,10 +642,30 @@ func (f *Flows) passwordNotice(e userdb.Entry) Mail {
 }
 
 // doneWithoutEntry reports whether a change was made although err is not nil: the entry has a
-// second factor, so a link alone does not return it.
+// second factor, so redeeming a link does not return the entry.
 func doneWithoutEntry(err error) bool {
 	refused, is := errors.AsType[*userdb.FactorError](err)
 	return is && refused.Done && !errors.Is(err, userdb.ErrUnconfirmed)
+}
+
+// A Confirming holds what the pages "confirm" and "add" show.
+type Confirming struct {
+	userdb.Token
+	// Account names the account that the address is for, as mails do, unless the visitor is signed
+	// in to it. Somebody else may have entered the visitor's address there, and would share the
+	// account with a visitor who confirms it.
+	Account string
+}
+
+func (f *Flows) peekConfirming(purpose string) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		e, token, err := f.Users.Peek(r.Context(), purpose, r.FormValue("token"))
+		c := Confirming{Token: token}
+		if err == nil && e.Key() != Entry(r.Context()).Key() {
+			c.Account = mailName(e)
+		}
+		return c, err
+	}
 }
 
 func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Request) (string, error) {
@@ -634,15 +682,38 @@ func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Re
 // an hour.
 const maxPasswordNotices = 20
 
+// typedPassword returns the password in an input of a form. If there is none, as in a form that the
+// page "again" has sent, that is no attempt to guess one: the error is a FieldError with the rule
+// "required".
+func typedPassword(r *http.Request, input string) (string, error) {
+	if typed := r.PostFormValue(input); typed != "" {
+		return typed, nil
+	}
+	return "", &userdb.FieldError{Field: input, Rule: "required", Err: userdb.ErrInvalid, Reason: "no password was typed"}
+}
+
+// verifyPassword verifies the visitor's password, which is an input of the form.
+func (f *Flows) verifyPassword(r *http.Request) error {
+	password, err := typedPassword(r, "password")
+	if err != nil {
+		return err
+	}
+	return f.Auth.Verify(r, password)
+}
+
 func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error) {
+	old, err := typedPassword(r, "old")
+	if err != nil {
+		return "", err
+	}
 	notice, err := f.reserveNotice()
 	if err != nil {
 		return "", err
 	}
-	defer notice.leave(r.Context())
+	defer notice.giveBack()
 	a := f.Attempt(r)
 	a.Session = f.Secret(r)
-	e, err := f.Users.ChangePassword(r.Context(), visitorHint(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
+	e, err := f.Users.ChangePassword(r.Context(), visitorHint(r), old, r.PostFormValue("new"), a)
 	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
 	stays := r.WithContext(context.WithoutCancel(r.Context())) // the visitor may have hung up
 	if made(err) && !errors.Is(limit.Allow(stays), userdb.ErrTooManyAttempts) {
@@ -653,14 +724,14 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 
 func (f *Flows) verify(w http.ResponseWriter, r *http.Request) (string, error) {
 	if ownLevel(Entry(r.Context())) == 1 {
-		return ReturnPath(r), f.Auth.Verify(r, r.PostFormValue("password"))
+		return ReturnPath(r), f.verifyPassword(r)
 	}
 	if f.hasPasskey(r) {
 		return ReturnPath(r), f.raiseByPasskey(w, r)
 	}
 	proof, err := f.proofIn(w, r)
 	if err == nil {
-		err = f.Auth.Verify(r, r.PostFormValue("password"))
+		err = f.verifyPassword(r)
 	}
 	if err == nil {
 		_, err = f.Raise(w, r, proof)
@@ -692,11 +763,11 @@ func (f *Flows) askForSteps(to string) (string, error) {
 	return withReturn(f.Paths.Verify, to), nil
 }
 
-// confirmByMail mails a link with a token to an address that was typed, and a notice to the
+// confirmByMail mails a link with a token to an address that was entered, and a notice to the
 // addresses of the account. It asks for the password again, or for both steps if the account has a
 // second factor: somebody at an open session may not be the owner of the account, and an address
 // gives access to it. The mail goes to the address that will be stored, without the spaces that
-// were typed around it. It is sent whether or not another account has the address: only those who
+// were entered around it. It is sent whether or not another account has the address: only those who
 // read the mail learn that. form is the path of the page, and path the path of the link.
 func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link, notice MailKind) (string, error) {
 	ctx, to, e := r.Context(), strings.TrimSpace(r.PostFormValue("email")), Entry(r.Context())
@@ -704,19 +775,19 @@ func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link,
 		return f.askForSteps(form + "?email=" + url.QueryEscape(to))
 	}
 	if ownLevel(e) == 1 {
-		if err := f.Auth.Verify(r, r.PostFormValue("password")); err != nil {
+		if err := f.verifyPassword(r); err != nil {
 			return "", err
 		}
 	}
-	places, err := f.Mail.reserve(1 + f.maxNotices())
+	slots, err := f.Mail.reserve(1 + f.noticeSlots())
 	if err != nil {
 		return "", err
 	}
-	defer places.leave(ctx)
+	defer slots.giveBack()
 	secret, err := f.Users.Issue(ctx, visitorHint(r), userdb.Token{Purpose: purpose, Value: to})
 	if err == nil {
-		places.fill(ctx, Mail{Kind: link, To: to, Link: f.link(path, secret), Entry: e})
-		f.mailNotice(ctx, places, Mail{Kind: notice, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: to, Entry: e})
+		slots.fill(ctx, Mail{Kind: link, To: to, Link: f.link(path, secret), Entry: e})
+		f.mailNotice(ctx, slots, Mail{Kind: notice, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: to, Entry: e})
 	}
 	return f.sentPath(to), conceal(err)
 }
@@ -730,8 +801,8 @@ var addressMails = map[string]MailKind{"first": MailFirst, "remove": MailRemoved
 
 // addresses does one of three things: it mails a link that adds an address, makes another address
 // the first, or removes an address. An address is added only by those who read its mail. The first
-// one receives the mail of the account: it is never removed, and only a verified one takes its
-// place.
+// one receives the mail of the account: it is never removed, and only a verified one can replace
+// it.
 func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error) {
 	do, address := r.PostFormValue("do"), r.PostFormValue("address")
 	if do == "add" {
@@ -747,7 +818,7 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 	if err != nil {
 		return "", err
 	}
-	defer notice.leave(r.Context())
+	defer notice.giveBack()
 	var before, after userdb.Entry
 	_, err = f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
 		before = *e
@@ -796,10 +867,11 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 
 // Touched returns those of fields that a visitor changed in a form. The form has a hidden input
 // shown-FIELD with the value that the input of the field showed, or "" for a checkbox that was not
-// ticked. For a set it has one for each member, in the order of the checkboxes. A field without
-// shown-FIELD is touched. Touched returns all fields of a request that has no form, such as one
-// with JSON. Pass the result to Decode, so that a form that was open while somebody else made a
-// change undoes nothing.
+// ticked. For a set it has one with "", so that an empty set has one as well, and one for each
+// member, in the order of the checkboxes. A field without shown-FIELD is touched. Touched returns
+// all fields of a request that has no form, such as one with JSON. Pass the result to Decode, so
+// that a form that was open while somebody else made a change undoes nothing in the fields that the
+// visitor left alone.
 func Touched(r *http.Request, fields ...string) (touched []string) {
 	if !hasForm(r) || r.ParseForm() != nil {
 		return fields
@@ -812,12 +884,12 @@ func Touched(r *http.Request, fields ...string) (touched []string) {
 	return touched
 }
 
-// parseTyped returns the value that a visitor typed for a facet, or the text if the codec cannot
-// parse it: Update then reports that, together with all other problems.
-func parseTyped(t schema.Type, field, typed string) schema.Value {
-	v, err := schema.ParseText(t.Codec(field), typed)
+// parseEntered returns the value that a visitor entered for a facet, or the text if the codec
+// cannot parse it: Create or Update then reports that, together with all other problems.
+func parseEntered(t schema.Type, field, entered string) schema.Value {
+	v, err := schema.ParseText(t.Codec(field), entered)
 	if err != nil {
-		return schema.Text(typed)
+		return schema.Text(entered)
 	}
 	return v
 }
@@ -842,10 +914,10 @@ func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error
 			if !isTouched(r, declared, *e, field) {
 				continue
 			}
-			typed := typedIn(r, declared, field)
+			entered := enteredIn(r, declared, field)
 			switch texts := e.Texts(field); {
-			case typed != "":
-				e.Put(field, parseTyped(declared, field, typed))
+			case entered != "":
+				e.Put(field, parseEntered(declared, field, entered))
 			case len(texts) > 1:
 				e.DropText(field, texts[0])
 			default:
@@ -877,35 +949,36 @@ func dropUntouched(form url.Values) {
 	}
 }
 
-// sameInputs reports whether inputs have the values that were shown, but for empty ones.
+// sameInputs reports whether inputs have the values that were shown, ignoring empty ones.
 func sameInputs(sent, shown []string) bool {
 	isEmpty := func(text string) bool { return text == "" }
 	return slices.Equal(slices.DeleteFunc(slices.Clone(sent), isEmpty), slices.DeleteFunc(slices.Clone(shown), isEmpty))
 }
 
-// typedIn returns what a visitor typed for a field in a form. For a boolean it is "true" or
+// enteredIn returns what a visitor entered for a field in a form. For a boolean it is "true" or
 // "false", as browsers send nothing for a box that is not ticked.
-func typedIn(r *http.Request, declared schema.Type, field string) string {
-	typed := oneKindOfLines(r.PostFormValue(field))
+func enteredIn(r *http.Request, declared schema.Type, field string) string {
+	entered := oneKindOfLines(r.PostFormValue(field))
 	if declared.Codec(field) != schema.CodecBoolean {
-		return typed
+		return entered
 	}
-	if typed == "on" || typed == "1" {
+	if entered == "on" || entered == "1" {
 		return "true"
 	}
-	return cmp.Or(typed, "false")
+	return cmp.Or(entered, "false")
 }
 
-// oneKindOfLines returns a text with \n as line breaks. Browsers send \r\n, whatever a page has.
+// oneKindOfLines returns a text with \n as line breaks. Browsers send \r\n, whatever line breaks
+// the page contains.
 func oneKindOfLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
 // isTouched reports whether a visitor changed a field in a form, compared with what the form
 // showed, or else with the entry.
 func isTouched(r *http.Request, declared schema.Type, e userdb.Entry, field string) bool {
 	before := oneKindOfLines(shown(r.Form, declared.Codec(field), e, field))
-	typed := typedIn(r, declared, field)
+	entered := enteredIn(r, declared, field)
 	if declared.Codec(field) == schema.CodecBoolean {
-		return (r.PostForm.Has(field) || r.Form.Has("shown-"+field)) && typed != cmp.Or(before, "false")
+		return (r.PostForm.Has(field) || r.Form.Has("shown-"+field)) && entered != cmp.Or(before, "false")
 	}
-	return r.PostForm.Has(field) && typed != before
+	return r.PostForm.Has(field) && entered != before
 }

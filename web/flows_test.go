@@ -165,13 +165,25 @@ func TestFlowsTellNothing(t *testing.T) {
 	}
 }
 
+// TestFlowsSentWithoutSpaces checks that the page after a form shows what was entered without the
+// spaces around it, as the mail goes to it.
+func TestFlowsSentWithoutSpaces(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	for _, form := range [][2]string{{"/signup", "email"}, {"/forgot", "identifier"}} {
+		status, to, body := s.send(s.client(), form[0], form[1], " \tann@example.com ")
+		if status != http.StatusSeeOther || to != "/sent?to=ann%40example.com" {
+			t.Errorf("%s: got %d %s, want 303 to the page with the address alone\n%s", form[0], status, to, body)
+		}
+	}
+}
+
 // TestFlowsDoTheSameWork checks that sign-up and a forgotten password send as many commands to the
 // server for somebody known as for somebody unknown.
 func TestFlowsDoTheSameWork(t *testing.T) {
 	server := redistest.Start(t)
 	s := newFlows(t, server.URL(), nil)
 	s.create("known")
-	commands := func(path, field, typed string) int {
+	commands := func(path, field, entered string) int {
 		t.Helper()
 		count := func() (n int) {
 			info, err := server.Client().Info(t.Context(), "commandstats").Result()
@@ -188,7 +200,7 @@ func TestFlowsDoTheSameWork(t *testing.T) {
 			return n
 		}
 		before := count()
-		if status, _, body := s.send(s.client(), path, field, typed); status != http.StatusSeeOther {
+		if status, _, body := s.send(s.client(), path, field, entered); status != http.StatusSeeOther {
 			t.Fatalf("%s: got %d, want 303\n%s", path, status, body)
 		}
 		return count() - before
@@ -375,8 +387,8 @@ func TestDoubleClick(t *testing.T) {
 	}
 }
 
-// TestSecondClickByOtherClock checks that a link that set a password signs nobody in again if the
-// clock by which it was set is two minutes ahead.
+// TestSecondClickByOtherClock checks that a link that has set a password signs nobody in again if
+// the store's clock, by which the password was set, is two minutes ahead.
 func TestSecondClickByOtherClock(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	ann := s.create("ann")
@@ -392,8 +404,7 @@ func TestSecondClickByOtherClock(t *testing.T) {
 	}
 }
 
-// TestAddressField checks that Flows are not registered with a field that does not hold mail
-// addresses.
+// TestAddressField checks that Register panics if Address is not a field that holds mail addresses.
 func TestAddressField(t *testing.T) {
 	for _, field := range []string{"name", "nothing"} {
 		func() {
@@ -444,6 +455,82 @@ func TestTokensAreNoReferrers(t *testing.T) {
 		if got := resp.Header.Get("Referrer-Policy"); got != want {
 			t.Errorf("%s: the Referrer-Policy is %q, want %q", path, got, want)
 		}
+	}
+}
+
+// TestInviteLanguage checks that invitations are in a language of the site: that of the visitor who
+// invites, or else the first one, even if no page of Flows calls Invite.
+func TestInviteLanguage(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Languages = []string{"de", "es"} })
+	for accept, want := range map[string]string{"": "de", "es": "es", "en": "de"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+		r.Header.Set("Accept-Language", accept)
+		if err := s.flows.Invite(r, "bob@example.com", ""); err != nil {
+			t.Fatal(err)
+		}
+		if s.sent(); s.mails[len(s.mails)-1].Language != want {
+			t.Errorf("Accept-Language %q: the mail is in %q, want %q", accept, s.mails[len(s.mails)-1].Language, want)
+		}
+	}
+	if err := s.flows.EnsureTagged(t.Context(), "root@example.com", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	if s.sent(); s.mails[len(s.mails)-1].Language != "de" {
+		t.Errorf("the mail to the administrator is in %q, want de", s.mails[len(s.mails)-1].Language)
+	}
+}
+
+// TestWithoutPassword checks that a form without a password, such as one that the page "again" has
+// sent, does not count as a wrong guess.
+func TestWithoutPassword(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	s.create("ann")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	for path, form := range map[string][]string{
+		"/signin":           {"identifier", "ann"},
+		"/account/password": {"new", "brand new horse"},
+		"/account/email":    {"email", "ann2@example.com"},
+		"/account/verify":   {"return", "/account"},
+	} {
+		for range 3 {
+			if status, _, body := s.send(c, path, form...); status != http.StatusUnprocessableEntity || !strings.Contains(body, "This field is required.") {
+				t.Errorf("%s: got status %d, want 422 and that the password is required: %s", path, status, body)
+			}
+		}
+	}
+	if _, _, body := s.send(c, "/account/password", "old", "", "new", "brand new horse"); !strings.Contains(body, `id="old-problem"`) {
+		t.Errorf("the problem is not beside the input for the old password: %s", body)
+	}
+	if st, err := s.users.LoginStatus(t.Context(), hints.Field("name", "ann")); err != nil || st.Failures > 0 {
+		t.Errorf("%d failures are counted (%v), want none", st.Failures, err)
+	}
+}
+
+// TestBase checks that Register refuses a Base with which links in mails would lead nowhere.
+func TestBase(t *testing.T) {
+	users := openUsers(t, "memory:", userdb.Options{})
+	for _, base := range []string{"", "example.com", "/", "https://", "https://example.com/", "https://example.com/shop", "https://example.com?x"} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, "Flows.Base") {
+					t.Errorf("Base %q: got the panic %s, want one about Base", base, text)
+				}
+			}()
+			(&web.Flows{Auth: web.Auth{Users: users}, Mail: &web.MailQueue{}, Base: base}).Register(http.NewServeMux())
+		}()
+	}
+}
+
+// TestOneAddress checks that the page of addresses offers no further address if the schema allows
+// only one.
+func TestOneAddress(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	s.create("ann")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	if status, _, body := s.send(c, "/account/addresses"); status != http.StatusOK || strings.Contains(body, "Add an address") || strings.Contains(body, "remove one first") {
+		t.Errorf("got status %d, want only the address: %s", status, body)
 	}
 }
 
@@ -533,8 +620,8 @@ func TestPageWithoutData(t *testing.T) {
 	}
 }
 
-// TestSaveForm checks that a form saves texts, numbers, dates and booleans, that what cannot be
-// read is a problem of its field, and that the form keeps further values, which it does not show.
+// TestSaveForm checks that a form saves texts, numbers, dates and booleans, that it is refused if
+// one of them cannot be read, and that it keeps further values, which it does not show.
 func TestSaveForm(t *testing.T) {
 	o := factorOptions()
 	fields := o.Schema.Types["user"].Fields
@@ -591,12 +678,12 @@ func TestSaveForm(t *testing.T) {
 }
 
 // TestForgotNothing checks that the form for a forgotten password is shown again if nothing was
-// typed.
+// entered.
 func TestForgotNothing(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
-	for _, typed := range []string{"", " \t"} {
-		if status, _, body := s.send(s.client(), "/forgot", "identifier", typed); status != http.StatusUnprocessableEntity || !strings.Contains(body, "This field is required.") {
-			t.Errorf("%q: got %d, want 422 and the problem:\n%s", typed, status, body)
+	for _, entered := range []string{"", " \t"} {
+		if status, _, body := s.send(s.client(), "/forgot", "identifier", entered); status != http.StatusUnprocessableEntity || !strings.Contains(body, "This field is required.") {
+			t.Errorf("%q: got %d, want 422 and the problem:\n%s", entered, status, body)
 		}
 	}
 }
@@ -619,6 +706,17 @@ func TestInputShowsFacet(t *testing.T) {
 		{"email", "user@straße.example", "email", "text", "user@straße.example"},
 		{"name", "1990-02-03T00:00:00.000Z", "text", "text", "1990-02-03T00:00:00.000Z"},
 		{"job", "", "date", "date", ""},
+		{"born", "1990-02-03T04:05:06Z", "datetime-local", "text", "1990-02-03T04:05:06.000Z"},
+		{"born", "0000-02-03", "date", "text", "0000-02-03"},
+		{"age", "30", "range", "text", "30"},
+		{"job", "1e999", "number", "text", "1e999"},
+		{"job", "12:30", "time", "time", "12:30"},
+		{"job", "noon", "time", "text", "noon"},
+		{"job", "1990-02", "month", "month", "1990-02"},
+		{"job", "1990-13", "month", "text", "1990-13"},
+		{"job", "1990-02-03T04:05", "datetime-local", "datetime-local", "1990-02-03T04:05"},
+		{"job", "", "week", "week", ""},
+		{"job", "1990-W54", "week", "text", "1990-W54"},
 		{"job", "", "color", "text", ""},
 		{"job", "#00ff00", "color", "color", "#00ff00"},
 		{"job", "one\ntwo", "tel", "textarea", "one\ntwo"},
@@ -646,9 +744,9 @@ func TestInputShowsFacet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	typed := web.PageOf(userdb.Entry{}, users.Schema(), url.Values{"born": {"3.2.1990"}})
-	if in := typed.Field("born", "Label", "date", "", ""); in.Type != "text" || in.Value != "3.2.1990" {
-		t.Errorf("an input with what the visitor typed: %+v, want the text", in)
+	entered := web.PageOf(userdb.Entry{}, users.Schema(), url.Values{"born": {"3.2.1990"}})
+	if in := entered.Field("born", "Label", "date", "", ""); in.Type != "text" || in.Value != "3.2.1990" {
+		t.Errorf("an input with what the visitor entered: %+v, want the text", in)
 	}
 }
 
@@ -663,6 +761,34 @@ func TestTouched(t *testing.T) {
 		r.Header.Set("Content-Type", tt.kind)
 		if got := fmt.Sprint(web.Touched(r, "name", "city", "news", "tips", "none")); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.body, got, tt.want)
+		}
+	}
+}
+
+// TestConfirmNamesAccount checks that the page that confirms an address names the account that it
+// is for, unless the visitor is signed in to it: somebody else may have entered the address of a
+// visitor, who would share the account with that person.
+func TestConfirmNamesAccount(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	ada := s.create("ada")
+	s.create("bob")
+	clients := map[string]*http.Client{"ada": s.client(), "bob": s.client(), "": s.client()}
+	for name, c := range clients {
+		if name != "" {
+			s.send(c, "/signin", "identifier", name, "password", goodPassword)
+		}
+	}
+	secret, err := s.users.Issue(t.Context(), hints.UID(ada.UID()), userdb.Token{Purpose: "change:email", Value: "carol@example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range clients {
+		status, _, body := s.send(c, "/confirm?token="+secret)
+		if status != http.StatusOK || !strings.Contains(body, "<strong>carol@example.com</strong>") {
+			t.Fatalf("%s: got %d, want the page with the address\n%s", name, status, body)
+		}
+		if names := strings.Contains(body, "the account <strong>ada</strong>"); names != (name != "ada") {
+			t.Errorf("signed in as %q: the page names the account of ada: %t, want %t", name, names, !names)
 		}
 	}
 }

@@ -67,7 +67,9 @@ func (l Limit) Handler(next http.Handler) http.Handler {
 		case l.Auth.Failed != nil || !errors.Is(err, userdb.ErrTooManyAttempts):
 			l.Auth.fail(w, r, err)
 		default:
-			http.Error(w, Problems(err)[0].Text, http.StatusTooManyRequests)
+			language := requestLanguage(r)
+			setLanguage(w, language)
+			http.Error(w, problemsIn(language, err)[0].Text, http.StatusTooManyRequests)
 		}
 	})
 }

@@ -72,7 +72,7 @@ type Unlinked struct {
 	// Owned says that the provider itself decides who has the addresses of this domain, and that
 	// the visitor has this one.
 	Owned bool
-	// Complete sets facets of a new account that the visitor has not typed. It may be nil.
+	// Complete sets facets of a new account that the visitor has not entered. It may be nil.
 	Complete func(*userdb.NewEntry)
 }
 
@@ -91,14 +91,17 @@ func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error
 		return userdb.Entry{}, ErrUnlinked
 	}
 	r = f.forPage(r)
-	places, err := f.Mail.reserve(1)
+	slots, err := f.Mail.reserve(1)
 	if err != nil {
 		return userdb.Entry{}, err
 	}
-	defer places.leave(r.Context())
+	defer slots.leave(r.Context())
 	a := f.Attempt(r)
 	a.Proven = u.Owned
 	i, err := f.Users.Invite(r.Context(), f.Address, u.Address, userdb.Token{Lifetime: invitationLifetime}, a)
+	if err != nil {
+		slots.giveBack()
+	}
 	switch {
 	case errors.Is(err, userdb.ErrTooManyAttempts), errors.Is(err, userdb.ErrInvalid):
 		return userdb.Entry{}, ErrUnlinked
@@ -114,7 +117,7 @@ func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error
 			return userdb.Entry{}, ErrUnlinked
 		}
 	}
-	f.mailInvitation(r.Context(), places, i, MailWelcome)
+	f.mailInvitation(r.Context(), slots, i, MailWelcome)
 	return userdb.Entry{}, ErrUnlinked
 }
 
@@ -154,15 +157,15 @@ func (f *Flows) takenMeanwhile(err error, links string) bool {
 	})
 }
 
-// mailInvitation fills a place with the mail that follows an invitation. kind is the kind of the
+// mailInvitation fills a slot with the mail that follows an invitation. kind is the kind of the
 // mail to an address that nobody has.
-func (f *Flows) mailInvitation(ctx context.Context, places *place, i userdb.Invitation, kind MailKind) {
+func (f *Flows) mailInvitation(ctx context.Context, slots *reservation, i userdb.Invitation, kind MailKind) {
 	switch {
 	case i.Held: // another person may read the mailbox by now
 	case i.Registered:
-		places.fill(ctx, Mail{Kind: MailRegistered, To: i.Address, Link: f.Base + f.Paths.SignIn})
+		slots.fill(ctx, Mail{Kind: MailRegistered, To: i.Address, Link: f.Base + f.Paths.SignIn})
 	default:
-		places.fill(ctx, Mail{Kind: kind, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
+		slots.fill(ctx, Mail{Kind: kind, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
 	}
 }
 
@@ -176,24 +179,27 @@ const (
 
 // Invite mails an invitation to an address, for visitors who may invite others. It needs SignUp and
 // Paths.Welcome. Flows.New gets value with the invitation, such as a tag for the account. If
-// somebody has the address, the mail says so, and the visitor does not learn it. A visitor invites
-// at most twelve addresses in an hour. The errors include a [userdb.WaitError], those of
-// [userdb.Type.Invite], ErrMailQueueFull and ErrMailQueueClosed.
+// somebody has the address, the mail says so, and the visitor does not learn it. The mail is in the
+// visitor's language. A visitor invites at most twelve addresses in an hour. The errors include a
+// [userdb.WaitError], those of [userdb.Type.Invite], ErrMailQueueFull and ErrMailQueueClosed.
 func (f *Flows) Invite(r *http.Request, address, value string) error {
+	r = f.forPage(r)
 	if err := f.canInvite(); err != nil {
 		return err
 	}
 	if err := (Limit{Auth: f.Auth, Name: "invitations", Max: maxInvited}).Allow(r); err != nil {
 		return err
 	}
-	places, err := f.Mail.reserve(1)
+	slots, err := f.Mail.reserve(1)
 	if err != nil {
 		return err
 	}
-	defer places.leave(r.Context())
+	defer slots.leave(r.Context())
 	i, err := f.Users.Invite(r.Context(), f.Address, address, userdb.Token{Lifetime: invitedLifetime, Value: value}, f.Attempt(r))
 	if err == nil {
-		f.mailInvitation(r.Context(), places, i, MailInvited)
+		f.mailInvitation(r.Context(), slots, i, MailInvited)
+	} else {
+		slots.giveBack()
 	}
 	return err
 }
@@ -215,7 +221,7 @@ func (f *Flows) ChangeLinks(r *http.Request, kind MailKind, label string, change
 	if err != nil {
 		return err
 	}
-	defer notice.leave(r.Context())
+	defer notice.giveBack()
 	err = change()
 	if made(err) {
 		link := f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn)

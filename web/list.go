@@ -19,10 +19,10 @@ const maxList = 100
 // ListQuery returns the query that the parameters of a request describe, for a page that lists
 // entries of a type: order, which names an ordered field or, after a "-", lists from the greatest
 // down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; names of
-// fields with a value; and names of sets with a member, which may be repeated. allowed are the
-// fields and sets, and the word tag, that visitors may use; other parameters are ignored, so that
-// no visitor finds people by private fields, and so are empty values. The query reads a bounded
-// number of entries.
+// fields with a value; and names of sets with a member, which may be repeated. allowed lists the
+// fields and sets that visitors may use, and the word tag if they may use that. Other fields are
+// ignored, so that no visitor finds people by private ones. Empty values are also ignored. The
+// query reads a bounded number of entries.
 func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Query, error) {
 	params := r.URL.Query()
 	q := userdb.Query{After: params.Get("after"), Before: params.Get("before"), Limit: 20, MaxRead: 10_000}
@@ -99,8 +99,8 @@ func EnsureTagged(ctx context.Context, users *userdb.Type, field, value, tag str
 // address. If nobody has, it mails an invitation to the address, with the tag as its value: New
 // finds it in Invitation.Value. Call it when the program starts and after Register: on a new store
 // nobody else can invite the first administrator. If an account has the address but has not
-// verified it, the mail says that it has an account. EnsureTagged sends at most three mails in an
-// hour. To invite, it needs SignUp and Paths.Welcome.
+// verified it, the mail says that it has an account. The mail is in the first of Languages.
+// EnsureTagged sends at most three mails in an hour. To invite, it needs SignUp and Paths.Welcome.
 func (f *Flows) EnsureTagged(ctx context.Context, address, tag string) error {
 	found, err := EnsureTagged(ctx, f.Users, f.Address, address, tag)
 	if err != nil || found {
@@ -109,15 +109,18 @@ func (f *Flows) EnsureTagged(ctx context.Context, address, tag string) error {
 	if err := f.canInvite(); err != nil {
 		return err
 	}
-	places, err := f.Mail.reserve(1)
+	if len(f.Languages) > 0 {
+		ctx = context.WithValue(ctx, languageKey{}, f.Languages[0])
+	}
+	slots, err := f.Mail.reserve(1)
 	if err != nil {
 		return err
 	}
-	defer places.leave(ctx)
+	defer slots.leave(ctx)
 	i, err := f.Users.Invite(ctx, f.Address, address, userdb.Token{Lifetime: invitationLifetime, Value: tag}, userdb.Attempt{})
 	switch {
 	case err == nil:
-		f.mailInvitation(ctx, places, i, MailInvited)
+		f.mailInvitation(ctx, slots, i, MailInvited)
 	case errors.Is(err, userdb.ErrTooManyAttempts):
 		return nil
 	}

@@ -112,21 +112,21 @@ type MailQueue struct {
 	Workers int
 	// Timeout limits a call of Send. If 0, it is 30 seconds.
 	Timeout time.Duration
-	// Failed is called for each mail that was not sent. If nil, the kind of the mail and the error
-	// go to slog's default logger, without the address and the link.
+	// Failed is called for each mail in the queue that was not sent. If nil, the kind of the mail
+	// and the error go to slog's default logger, without the address and the link.
 	Failed func(m Mail, err error)
 
 	mu      sync.Mutex
 	waiting []queuedMail
-	places  int // mails that wait or are being sent, and places that are reserved
+	slots   int // mails that wait or are being sent, and slots that are reserved
 	workers int
 	closed  bool
-	idle    chan struct{} // closed when the queue is closed and no place is taken
+	idle    chan struct{} // closed when the queue is closed and no slot is taken
 	stop    context.CancelFunc
 	stopped context.Context // ends when Close stops waiting
 }
 
-// A queuedMail is a mail in the queue. If it has no kind, it only takes up a place, and is not
+// A queuedMail is a mail in the queue. If it has no kind, it only takes up a slot, and is not
 // sent.
 type queuedMail struct {
 	ctx  context.Context
@@ -150,16 +150,16 @@ func (q *MailQueue) Mail(ctx context.Context, m Mail) error {
 	return err
 }
 
-// Len returns the number of mails that wait or are being sent, including places that a flow has
+// Len returns the number of mails that wait or are being sent, including slots that a flow has
 // reserved.
 func (q *MailQueue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.places
+	return q.slots
 }
 
 // Close refuses further mails and waits until all others are sent, and until no flow may still add
-// one to a place that it has reserved. If ctx ends first, Close ends the contexts of all calls of
+// one to a slot that it has reserved. If ctx ends first, Close ends the contexts of all calls of
 // Send, and returns an error that says how many mails were not sent. It calls Failed for those that
 // no worker had begun.
 func (q *MailQueue) Close(ctx context.Context) error {
@@ -174,30 +174,30 @@ func (q *MailQueue) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	q.mu.Lock()
-	if q.places == 0 { // all mails are sent, although ctx has also ended
+	if q.slots == 0 { // all mails are sent, although ctx has also ended
 		q.mu.Unlock()
 		return nil
 	}
 	q.stop()
 	lost := q.waiting
 	q.waiting = nil
-	q.places -= len(lost)
+	q.slots -= len(lost)
 	unsent := q.workers
 	q.closeIfIdle()
 	q.mu.Unlock()
 	for _, m := range lost {
 		if m.mail.Kind != "" {
 			unsent++
-			q.failed(m.mail, ctx.Err())
+			q.reportUnsent(m.mail, ctx.Err())
 		}
 	}
 	return fmt.Errorf("mails that were not sent: %d: %w", unsent, ctx.Err())
 }
 
-// closeIfIdle lets Close return if the queue is closed and no place is taken. Only then can no mail
+// closeIfIdle lets Close return if the queue is closed and no slot is taken. Only then can no mail
 // follow. The caller must hold q.mu.
 func (q *MailQueue) closeIfIdle() {
-	if !q.closed || q.places > 0 {
+	if !q.closed || q.slots > 0 {
 		return
 	}
 	select {
@@ -214,30 +214,30 @@ func (q *MailQueue) init() {
 	}
 }
 
-// A place is room for mails in a queue.
-type place struct {
+// A reservation is a number of slots for mails in a queue.
+type reservation struct {
 	q    *MailQueue
 	left int
 }
 
-// reserve takes places for n mails, before a flow finds out whether anybody gets one. So a full
+// reserve takes slots for n mails, before a flow finds out whether anybody gets one. So a full
 // queue refuses visitors who name an account and those who name none alike.
-func (q *MailQueue) reserve(n int) (*place, error) {
+func (q *MailQueue) reserve(n int) (*reservation, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.init()
 	switch {
 	case q.closed:
 		return nil, ErrMailQueueClosed
-	case q.places > 0 && q.places+n > cmp.Or(q.Size, 1000):
+	case q.slots > 0 && q.slots+n > cmp.Or(q.Size, 1000):
 		return nil, ErrMailQueueFull
 	}
-	q.places += n
-	return &place{q, n}, nil
+	q.slots += n
+	return &reservation{q, n}, nil
 }
 
-// fill puts a mail into one of the places.
-func (p *place) fill(ctx context.Context, m Mail) {
+// fill puts a mail into one of the slots.
+func (p *reservation) fill(ctx context.Context, m Mail) {
 	q := p.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -250,12 +250,23 @@ func (p *place) fill(ctx context.Context, m Mail) {
 	}
 }
 
-// leave gives back the places that were not filled. A place goes through the queue like a mail, so
+// leave gives back the slots that were not filled. A slot goes through the queue like a mail, so
 // that the queue has the same room left whether or not there was a mail.
-func (p *place) leave(ctx context.Context) {
+func (p *reservation) leave(ctx context.Context) {
 	for p.left > 0 {
 		p.fill(ctx, Mail{})
 	}
+}
+
+// giveBack gives back at once the slots that were not filled. Flows call it if that shows nothing
+// about the account of another person. So visitors whom a limit or a wrong password stops do not
+// fill the queue while the mail server hangs.
+func (p *reservation) giveBack() {
+	p.q.mu.Lock()
+	defer p.q.mu.Unlock()
+	p.q.slots -= p.left
+	p.left = 0
+	p.q.closeIfIdle()
 }
 
 // work sends mails until none waits.
@@ -269,11 +280,11 @@ func (q *MailQueue) work() {
 		q.mu.Unlock()
 		if m.mail.Kind != "" {
 			if err := q.send(m); err != nil {
-				q.failed(m.mail, err)
+				q.reportUnsent(m.mail, err)
 			}
 		}
 		q.mu.Lock()
-		q.places--
+		q.slots--
 	}
 	q.workers--
 	q.closeIfIdle()
@@ -292,7 +303,7 @@ func (q *MailQueue) send(m queuedMail) (err error) {
 	return q.Send(ctx, m.mail)
 }
 
-func (q *MailQueue) failed(m Mail, err error) {
+func (q *MailQueue) reportUnsent(m Mail, err error) {
 	if q.Failed != nil {
 		q.Failed(m, err)
 		return

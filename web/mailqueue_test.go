@@ -54,8 +54,8 @@ func TestMailQueueSendsAll(t *testing.T) {
 	}
 }
 
-// TestMailQueueCloseTooLate checks that Close returns no error if all mails were sent before it was
-// called, even if its context has already ended.
+// TestMailQueueCloseTooLate checks that closing an empty queue returns no error, even if the
+// context has already ended.
 func TestMailQueueCloseTooLate(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -137,7 +137,7 @@ func TestMailQueueTimeout(t *testing.T) {
 // If the context of Close ends first, that mail fails, and nothing else happens.
 func TestMailQueueClosesDuringFlow(t *testing.T) {
 	for _, waits := range []bool{true, false} {
-		t.Run(fmt.Sprint(waits), func(t *testing.T) {
+		t.Run(fmt.Sprintf("Close waits %v", waits), func(t *testing.T) {
 			closed, failed := make(chan error, 1), make(chan error, 1)
 			s := newFlows(t, "memory:", func(f *web.Flows) {
 				f.SignUp = web.SignUpAtOnce
@@ -175,5 +175,41 @@ func TestMailQueueClosesDuringFlow(t *testing.T) {
 				t.Errorf("a mail after Close: want it to fail with %v", err)
 			}
 		})
+	}
+}
+
+// TestLimitedRequestsTakeNoRoom checks that visitors who send one form again and again do not fill
+// the queue while the mail server hangs: a request that a limit or a mistake stops leaves its
+// slots at once.
+func TestLimitedRequestsTakeNoRoom(t *testing.T) {
+	release := make(chan struct{})
+	s := newFlows(t, "memory:", func(f *web.Flows) {
+		f.Mail = &web.MailQueue{Size: 50, Timeout: time.Hour, Send: func(context.Context, web.Mail) error { <-release; return nil }}
+	})
+	defer close(release)
+	s.create("ada")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ada", "password", goodPassword)
+	const perOrigin = 30 // tokens and invitations in an hour
+	for i := range perOrigin {
+		s.send(s.client(), "/signup", "email", fmt.Sprintf("%d@example.com", i))
+	}
+	for _, form := range [][]string{
+		{"/signup", "email", "new@example.com"},
+		{"/signup", "email", "not an address"},
+		{"/forgot", "identifier", "ada"},
+		{"/account/password", "old", "wrong", "new", goodPassword + "1"},
+		{"/account/email", "email", "not an address", "password", goodPassword},
+		{"/account/addresses", "do", "first", "address", "other@example.com"},
+		{"/account/security", "do", "remove", "id", "x"},
+	} {
+		for range 50 {
+			if status, _, body := s.send(c, form[0], form[1:]...); status == http.StatusServiceUnavailable {
+				t.Fatalf("%v: got 503, want another answer\n%s", form, body)
+			}
+		}
+	}
+	if n := s.flows.Mail.Len(); n > perOrigin {
+		t.Errorf("%d slots are taken, want at most %d", n, perOrigin)
 	}
 }

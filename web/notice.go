@@ -6,21 +6,21 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// maxNotices limits the addresses that receive a notice of one change.
-const maxNotices = 8
+// maxNoticeAddresses limits the addresses that receive a notice of one change.
+const maxNoticeAddresses = 8
 
-// maxNotices returns how many mails a notice to the addresses of one account has at most.
-func (f *Flows) maxNotices() int { return min(f.maxAddresses(), maxNotices) }
+// noticeSlots returns how many mails a notice to the addresses of one account has at most.
+func (f *Flows) noticeSlots() int { return min(f.maxAddresses(), maxNoticeAddresses) }
 
-// reserveNotice takes places in the queue for a notice to the addresses of one account.
-func (f *Flows) reserveNotice() (*place, error) { return f.Mail.reserve(f.maxNotices()) }
+// reserveNotice takes slots in the queue for a notice to the addresses of one account.
+func (f *Flows) reserveNotice() (*reservation, error) { return f.Mail.reserve(f.noticeSlots()) }
 
-// mailNotice mails m, which is about a change in how the owner of m.Entry signs in, to each address
-// of the entry that receives notices.
-func (f *Flows) mailNotice(ctx context.Context, places *place, m Mail) {
+// mailNotice mails m, which is about a change in how the owner of m.Entry signs in, to the
+// addresses of the entry that receive notices, the first ones first, as many as slots has room for.
+func (f *Flows) mailNotice(ctx context.Context, slots *reservation, m Mail) {
 	for _, m.To = range f.noticeAddresses(m.Entry) {
-		if places.left > 0 {
-			places.fill(ctx, m)
+		if slots.left > 0 {
+			slots.fill(ctx, m)
 		}
 	}
 }

@@ -124,8 +124,9 @@ func TestPasswordNoticeWithoutLimit(t *testing.T) {
 }
 
 // TestAddressNotice checks that somebody who finds an open session neither removes an address of
-// the account nor makes another one the first, that the owner learns of such a change at all
-// verified addresses, including the one that is gone, and that there is a limit on such requests.
+// the account nor makes another one the first. It also checks that the owner learns of such a
+// change at all verified addresses, including the one that is gone, and that such requests are
+// limited.
 func TestAddressNotice(t *testing.T) {
 	s, clock := newAtOnce(t)
 	ann, ctx := s.create("ann"), t.Context()
@@ -238,7 +239,7 @@ func TestPasswordNoticeFullQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _, _ := s.send(c, "/reset", "token", "forged", "password", otherPassword); status != http.StatusGone {
-		t.Errorf("a forged token with a full queue: got %d, want 410, because it needs no place in the queue", status)
+		t.Errorf("a forged token with a full queue: got %d, want 410, because it needs no slot in the queue", status)
 	}
 	for _, form := range [][]string{
 		{"/reset", "token", secret, "password", otherPassword},

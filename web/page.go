@@ -32,10 +32,11 @@ type Page struct {
 	Problems []Problem
 	// Data is what the page is about:
 	//
-	//   - sent: the text that was typed
+	//   - sent: the text that was entered
 	//   - welcome: a userdb.Invitation
 	//   - signin, code, verify: the path to return to
-	//   - reset, confirm, add: a userdb.Token
+	//   - reset: a userdb.Token
+	//   - confirm, add: a Confirming
 	//   - prove: a Proving
 	//   - devices: what Type.Sessions returns
 	//   - security: what Type.Factors returns
@@ -118,7 +119,7 @@ func (p Page) hasInput(field string) bool {
 }
 
 // fieldOf returns the form's field that a problem belongs to. In a form with an old and a new
-// password, either the old one is wrong or the new one is too weak.
+// password, either the old one is wrong or missing, or the new one is too weak.
 func (p Page) fieldOf(problem Problem) string {
 	if p.Name == "again" {
 		return ""
@@ -136,7 +137,7 @@ func (p Page) fieldOf(problem Problem) string {
 		return ""
 	}
 	if p.Form.Has("old") {
-		return cmp.Or(map[string]string{"password": "new"}[problem.Field], map[string]string{"login": "old"}[problem.Rule])
+		return cmp.Or(map[string]string{"password": "new", "old": "old"}[problem.Field], map[string]string{"login": "old"}[problem.Rule])
 	}
 	if problem.Field == p.Address && slices.Contains([]string{"signup", "email", "addresses"}, p.Name) {
 		return "email"
@@ -154,8 +155,8 @@ func (p Page) Rev() string {
 }
 
 // Ticked reports whether the box with a value is ticked, among those that stand for the members of
-// a set: as in the form that was sent, or else as stored. Beside the boxes, the form has a hidden
-// input shown-FIELD for each stored member; see Touched.
+// a set: as in the form that was sent, or else as stored. Beside the boxes, the form has hidden
+// inputs shown-FIELD: one whose value is empty, and one for each stored member; see Touched.
 func (p Page) Ticked(field, value string, stored []string) bool {
 	if p.Form.Has(field) || p.Form.Has("shown-"+field) {
 		return slices.Contains(p.Form[field], value)
@@ -192,7 +193,7 @@ func inputText(codec schema.Codec, stored string) string {
 }
 
 // Field returns an input for a template. Its label is translated, and its value is what the visitor
-// typed, or else what is stored. Passwords and codes are not shown again. If kind is "text", the
+// entered, or else what is stored. Passwords and codes are not shown again. If kind is "text", the
 // schema and the value choose the type: checkbox for a facet with the codec boolean; select if the
 // pattern of the facet is a list of words, such as "^(red|green|blue)$"; and textarea for a value
 // with line breaks, which an input of one line would drop. For a facet in which visitors may begin
@@ -264,8 +265,8 @@ func (p Page) optionLabel(field, word string) string {
 	return word
 }
 
-// wordPattern matches a pattern that is a list of words. A pattern without ^ and $ is none: other
-// values contain one of its words.
+// wordPattern matches a pattern that is a list of words. It does not match a list without ^ and $,
+// which also allows values that merely contain one of the words.
 var wordPattern = regexp.MustCompile(`^\^\((?:\?:)?([\pL\pN _-]+(?:\|[\pL\pN _-]+)+)\)\$$`)
 
 // wordsOf returns the values that a facet can have, if its pattern lists them.
@@ -283,29 +284,38 @@ var numeral = regexp.MustCompile(`^-?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE][-+]?[0-9]
 // color matches what browsers show in an input of type color.
 var color = regexp.MustCompile(`^#[0-9a-f]{6}$`)
 
+// layouts holds, by the kind of an input, the form in which browsers show and send its value. They
+// change or hide all other texts.
+var layouts = map[string]string{"date": time.DateOnly, "time": "15:04", "month": "2006-01", "datetime-local": "2006-01-02T15:04"}
+
 // browsersKeep reports whether browsers show a text in an input of a kind, and send it unchanged.
 func browsersKeep(kind, text string) bool {
 	switch kind {
-	case "date":
-		_, err := time.Parse(time.DateOnly, text)
-		return text == "" || err == nil
+	case "date", "time", "month", "datetime-local":
+		at, err := time.Parse(layouts[kind], text)
+		return text == "" || err == nil && at.Format(layouts[kind]) == text && (kind == "time" || at.Year() > 0)
 	case "number":
-		return text == "" || numeral.MatchString(text)
+		_, err := strconv.ParseFloat(text, 64) // an error if it is too large
+		return text == "" || numeral.MatchString(text) && err == nil
 	case "color":
 		return color.MatchString(text) // browsers show black for an empty text
 	case "search", "tel", "url":
 		return !strings.ContainsAny(text, "\r\n") && (kind != "url" || strings.TrimSpace(text) == text)
+	case "week":
+		return text == ""
+	case "email", "range":
+		return false
 	}
-	return kind != "email"
+	return true
 }
 
 //go:embed pages
 var files embed.FS
 
 // Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
-// bottom, field, facet, stay and qr. An application parses its own templates into them, which also
-// replaces those of the same name, and passes the result to RenderTemplates. The template qr is
-// empty; with package web/qr it can show the QR code of an authenticator app.
+// bottom, field, facet, stay and qr. An application parses its own templates into them and passes
+// the result to RenderTemplates; a template of its own replaces the one of the same name. The
+// template qr is empty; with package web/qr it can show the QR code of an authenticator app.
 func Templates() *template.Template {
 	return template.Must(template.ParseFS(files, "pages/*.html"))
 }
@@ -348,11 +358,17 @@ func Protect(next http.Handler) http.Handler {
 	}))
 }
 
-// sendText responds with a text of a catalogue alone. If the language is "", it is the one of
-// Catalogues that suits the request best.
+// sendText responds with a text of a catalogue alone. If the language is "", it is that of
+// requestLanguage.
 func sendText(w http.ResponseWriter, r *http.Request, language, key string, status int) {
-	if language == "" {
-		language = ChooseLanguage(r, append([]string{"en"}, slices.Sorted(maps.Keys(Catalogues))...)...)
-	}
+	language = cmp.Or(language, requestLanguage(r))
+	setLanguage(w, language)
 	http.Error(w, catalogueOf(language).lookup(key), status)
+}
+
+// setLanguage sets the language of an answer for which the header Accept-Language may have chosen
+// it.
+func setLanguage(w http.ResponseWriter, language string) {
+	w.Header().Set("Content-Language", language)
+	w.Header().Add("Vary", "Accept-Language")
 }

@@ -13,7 +13,7 @@ import (
 // A Problem describes one thing that is wrong with a form.
 type Problem struct {
 	Code  userdb.Code // the code of the error; its HTTPStatus is the status to answer with
-	Field string      // the facet, or "password", "code" or "passkey", or "" for the whole form
+	Field string      // the facet, or a word such as "password" or "code"; "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
 	// "login", "factor", "verify", "unproven", "wait", "busy", "conflict", "gone", "denied",
 	// "unknown" and "unavailable". It is "required" for a missing password, and "date", "number" or
@@ -25,9 +25,9 @@ type Problem struct {
 	Text   string // for the visitor, from Texts; see Catalogue.Text for other languages
 }
 
-// Problems returns everything that an error says is wrong with a form, and nil for a nil error. An
-// error that the visitor did not cause becomes a problem with the rule "unavailable" that quotes
-// none of its text.
+// Problems returns everything that an error says is wrong with a form, and nil for a nil error. Any
+// other error, such as a fault of the store, becomes a problem with the rule "unavailable" that
+// quotes none of its text.
 func Problems(err error) []Problem {
 	if err == nil {
 		return nil

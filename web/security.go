@@ -70,20 +70,24 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 			return "", err
 		}
 	}
-	places, err := f.reserveNotice()
+	slots, err := f.reserveNotice()
 	if err != nil {
 		return "", err
 	}
-	defer places.leave(r.Context())
+	defer slots.giveBack()
 	var codes []string
 	done, kind := r.PostFormValue("do"), ""
 	switch done {
 	case "prove":
-		return f.mailProofAgain(r, places)
+		return f.mailProofAgain(r, slots)
 	case "add":
 		return f.addApp(r)
 	case "confirm":
 		codes, err = f.confirmApp(w, r)
+		// After a double click, the app is there already.
+		if errors.Is(err, userdb.ErrNotFound) && f.factorKind(r, r.PostFormValue("id")) != "" {
+			return f.Paths.Security + "?done=app", nil
+		}
 	case "passkey":
 		codes, err = f.addPasskey(w, r)
 	case "codes":
@@ -101,7 +105,7 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 	}
 	// Codes show that the change was made, even if it was not confirmed.
 	if made(err) || len(codes) > 0 {
-		f.mailNotice(r.Context(), places, Mail{Kind: securityMails[done], Link: f.Base + f.Paths.Security, Entry: Entry(r.Context())})
+		f.mailNotice(r.Context(), slots, Mail{Kind: securityMails[done], Link: f.Base + f.Paths.Security, Entry: Entry(r.Context())})
 	}
 	if len(codes) > 0 {
 		return "", &otherPage{name: "codes", data: codes}
@@ -119,14 +123,14 @@ var (
 	securityNotes = map[string]string{"confirm": "app", "remove": "no-app", "passkey": "passkey", "remove-passkey": "no-passkey"}
 )
 
-// made reports whether a change was made, although a replica may not have it yet, or may have been
-// made. So nobody avoids a notice by hanging up while the store answers.
+// made reports whether a change was made, even if a replica may not have it yet, or may have been
+// made. So nobody avoids a notice by hanging up before the store answers.
 func made(err error) bool {
 	return err == nil || errors.Is(err, userdb.ErrUnconfirmed) || errors.Is(err, userdb.ErrOutcomeUnknown)
 }
 
-// afterSecurity returns to and err, unless the visitor was verified too long ago. It then returns
-// the page for another verification.
+// afterSecurity returns to and err. If err says that the visitor was verified too long ago, it
+// returns what askForSteps returns.
 func (f *Flows) afterSecurity(to string, err error) (string, error) {
 	if errors.Is(err, userdb.ErrNotVerified) {
 		return f.askForSteps(f.Paths.Security)
@@ -146,8 +150,8 @@ func (f *Flows) addApp(r *http.Request) (string, error) {
 	return "", &otherPage{name: "app", data: app}
 }
 
-// confirmApp adds an authenticator app if the code in the form is right. Otherwise the page with
-// the app's secret is shown again.
+// confirmApp adds an authenticator app if the code in the form is right. If the code is wrong, the
+// error makes Flows.Page show the page with the app's secret again.
 func (f *Flows) confirmApp(w http.ResponseWriter, r *http.Request) (codes []string, err error) {
 	app, err := enrolmentIn(r)
 	if err != nil {

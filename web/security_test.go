@@ -88,8 +88,12 @@ func TestFlowsSecurity(t *testing.T) {
 	s.wantLevel("after the first app", c, 2)
 	s.wantLevel("after the first app, the other device", other, 0)
 	_, _, body = s.send(c, "/account/security")
-	if !strings.Contains(body, "my &lt;phone&gt;") || !strings.Contains(body, "10 can still be used") || len(codesIn(body)) > 0 {
+	if !strings.Contains(body, "my &lt;phone&gt;") || !strings.Contains(body, "10 can still be used") || !strings.Contains(body, "make new ones") || len(codesIn(body)) > 0 {
 		t.Errorf("the page does not list the factors, or shows the codes again:\n%s", body)
+	}
+
+	if status, to, body := s.send(c, "/account/security", append(form, "code", phone.code())...); status != 303 || to != "/account/security?done=app" {
+		t.Errorf("a second click: got %d %s, want 303 to the page that says that the app was added:\n%s", status, to, body)
 	}
 
 	// A second app brings no codes and ends no session.
@@ -171,7 +175,7 @@ func TestFlowsSecurityRefuses(t *testing.T) {
 	s.create("ann")
 	c := s.client()
 	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
-	if _, _, body := s.send(c, "/account/security"); !strings.Contains(body, "This site does not offer that.") || strings.Contains(body, "<button>Add") {
+	if _, _, body := s.send(c, "/account/security"); !strings.Contains(body, "Second factors cannot be added here.") || strings.Contains(body, "Add an app") {
 		t.Errorf("the page offers what the schema does not allow:\n%s", body)
 	}
 	if status, _, body := s.send(c, "/account/security", "do", "add"); status != 422 || !strings.Contains(body, "Second factors cannot be added here.") {
@@ -295,12 +299,12 @@ func TestChangeOfAddressTwoSteps(t *testing.T) {
 	}
 
 	clock.Advance(time.Minute)
-	const typed = "/account/email?email=new%40example.com"
-	if status, to, body := s.send(c, "/account/verify", "password", goodPassword, "code", a.code(), "return", typed); status != 303 || to != typed {
-		t.Fatalf("verifying: got %d %s, want 303 to %s: %s", status, to, typed, body)
+	const filledForm = "/account/email?email=new%40example.com"
+	if status, to, body := s.send(c, "/account/verify", "password", goodPassword, "code", a.code(), "return", filledForm); status != 303 || to != filledForm {
+		t.Fatalf("verifying: got %d %s, want 303 to %s: %s", status, to, filledForm, body)
 	}
-	if _, _, body := s.send(c, typed); !strings.Contains(body, `value="new@example.com"`) || strings.Contains(body, `name="password"`) {
-		t.Errorf("the page does not show what was typed, or asks for the password again:\n%s", body)
+	if _, _, body := s.send(c, filledForm); !strings.Contains(body, `value="new@example.com"`) || strings.Contains(body, `name="password"`) {
+		t.Errorf("the page does not show what was entered, or asks for the password again:\n%s", body)
 	}
 	if _, _, body := s.send(c, "/account/addresses"); strings.Contains(body, `name="password"`) {
 		t.Errorf("the page asks for the password again:\n%s", body)

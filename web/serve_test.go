@@ -179,7 +179,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// TestServeCloses checks that a request which does not end takes none of the time for Ops.Close.
+// TestServeCloses checks that a request that does not end takes none of the time for Ops.Close.
 func TestServeCloses(t *testing.T) {
 	listener := listen(t)
 	ctx, end := context.WithCancel(t.Context())

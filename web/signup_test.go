@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,7 +78,7 @@ func TestSignUpAtOnce(t *testing.T) {
 	if e := s.find("ann"); !e.Unproven() || e.Verified("email") {
 		t.Errorf("the account is unproven: %v, verified: %v; want true and false", e.Unproven(), e.Verified("email"))
 	}
-	if status, _, body := s.send(s.client(), "/signup", "email", "Ann@example.com", "name", "other", "password", goodPassword); status != 422 || !strings.Contains(body, "Somebody has this already") {
+	if status, _, body := s.send(s.client(), "/signup", "email", "Ann@example.com", "name", "other", "password", "another good horse"); status != 422 || !strings.Contains(body, "Somebody has this already") {
 		t.Errorf("the address again: got %d, want 422:\n%s", status, body)
 	}
 
@@ -115,10 +116,42 @@ func TestSignUpAtOnce(t *testing.T) {
 	}
 }
 
+// addAppAfter does what addApp does, a second later.
 func (s *flowSite) addAppAfter(c *http.Client, clock *userdbtest.Clock) (*app, []string) {
 	s.t.Helper()
 	clock.Advance(time.Second)
 	return s.addApp(c, clock.Now, "phone")
+}
+
+// TestSignUpAtOnceTwice sends the form twice, as a double click does. Both answers lead to the
+// account; a form with another password, address or name does not.
+func TestSignUpAtOnceTwice(t *testing.T) {
+	s, clock := newAtOnce(t)
+	clock.Advance(time.Since(clock.Now())) // a double click is measured by the clock of the machine
+	for _, form := range [][]string{{"email", "ann@example.com", "name", "ann"}, {"email", "", "name", "kim"}} {
+		form = append(form, "password", goodPassword)
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				if status, to, body := s.send(s.client(), "/signup", form...); status != http.StatusSeeOther || to != "/account?done=welcome" {
+					t.Errorf("%q: got %d %s, want 303 to the account:\n%s", form, status, to, body)
+				}
+			})
+		}
+		both.Wait()
+		form[len(form)-1] = "another good horse"
+		if got, _, body := s.send(s.client(), "/signup", form...); got != 422 || !strings.Contains(body, "Somebody has this already") {
+			t.Errorf("with another password: got %d, want 422:\n%s", got, body)
+		}
+	}
+	for _, corrected := range [][]string{{"email", "anne@example.com", "name", "ann"}, {"email", "ann@example.com", "name", "anne"}} {
+		if got, _, body := s.send(s.client(), "/signup", append(corrected, "password", goodPassword)...); got != 422 || !strings.Contains(body, "Somebody has this already") {
+			t.Errorf("corrected to %q: got %d, want 422:\n%s", corrected, got, body)
+		}
+	}
+	if got := len(s.sent()); got != 1 {
+		t.Errorf("got %d mails, want 1", got)
+	}
 }
 
 // TestSignUpAtOnceByStranger opens the mail of an account that a stranger created. Nothing of the
@@ -268,6 +301,32 @@ func TestProblemWithoutInput(t *testing.T) {
 		status, _, body := s.send(s.client(), path, form...)
 		if status != http.StatusUnprocessableEntity || strings.Count(body, `role="alert"`) != 1 || !strings.Contains(body, "number: This field is required.") {
 			t.Errorf("%s: got %d, want 422 and the missing number:\n%s", path, status, body)
+		}
+	}
+}
+
+// TestAtOnceWithoutIdentifier checks that nobody creates an account to which nobody could sign in.
+func TestAtOnceWithoutIdentifier(t *testing.T) {
+	s, _ := newAtOnce(t)
+	status, _, body := s.send(s.client(), "/signup", "email", "", "name", "", "password", goodPassword)
+	if status != http.StatusUnprocessableEntity || !strings.Contains(body, "This field is required.") {
+		t.Errorf("without an identifier: got status %d, want 422 and that the address is required: %s", status, body)
+	}
+	s.flows.New = func(_ *http.Request, _ userdb.Invitation, n *userdb.NewEntry) error {
+		n.Values = map[string][]string{"email": {"lee@example.com"}}
+		return nil
+	}
+	if status, _, body := s.send(s.client(), "/signup", "email", "", "password", goodPassword); status != http.StatusSeeOther {
+		t.Errorf("with an identifier among the values of New: got status %d, want 303: %s", status, body)
+	}
+	s.flows.New = nil
+	c := s.client()
+	if status, _, body := s.send(c, "/signup", "email", "", "name", "kim", "password", goodPassword); status != http.StatusSeeOther {
+		t.Errorf("with a name: got status %d, want 303: %s", status, body)
+	}
+	for _, path := range []string{"/account/email", "/account/security"} {
+		if status, _, body := s.send(c, path); status != http.StatusOK || strings.Contains(body, "<strong></strong>") {
+			t.Errorf("%s without an address: got status %d, want 200 and no empty address: %s", path, status, body)
 		}
 	}
 }

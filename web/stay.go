@@ -10,8 +10,8 @@ import (
 type stayKey struct{}
 
 // withChoice returns a request whose context holds the choice in its form: whether to stay signed
-// in. In a form without the box the choice is no, even if an earlier visitor at this browser chose
-// to stay.
+// in. If the box is not ticked, or the form has no box, the choice is no, even if an earlier
+// visitor at this browser chose to stay.
 func withChoice(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), stayKey{}, r.PostFormValue("stay") != ""))
 }
@@ -22,8 +22,9 @@ func (a Auth) stayCookie() Cookie {
 	return Cookie{Name: cmp.Or(a.Cookie.Name, "session") + "-stay", Domain: a.Cookie.Domain, Transient: a.Cookie.Transient}
 }
 
-// stays reports whether a session that starts now is for a visitor who stays signed in. That of a
-// program stays as its former session did.
+// stays reports whether a session that starts now is for a visitor who stays signed in. If a
+// program sends a bearer secret and no choice, its new session is a long one if its current one
+// lasts longer than Flows.Brief.
 func (a Auth) stays(r *http.Request) bool {
 	if a.brief == nil {
 		return true

@@ -80,7 +80,7 @@ func TestStaySignedIn(t *testing.T) {
 		s.wantSession("signing in again without the box", c, age, 0, briefLife)
 	}
 
-	// What one visitor chose does not hold for the next one at the same browser, even if the
+	// What one visitor chose does not apply to the next one at the same browser, even if the
 	// session was ended elsewhere.
 	c := s.client()
 	s.post(c, "/signin", "identifier", "ann", "password", goodPassword, "stay", "1")
@@ -91,7 +91,7 @@ func TestStaySignedIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/reset", "/prove"} { // then a double click
+	for _, path := range []string{"/reset", "/prove"} { // the second form counts as a double click
 		age := s.post(c, path, "token", reset, "password", otherPassword)
 		s.wantSession(path, c, age, 0, briefLife)
 		if s.cookie(c, "session-stay") != "" {
@@ -162,8 +162,8 @@ func formRequest(t *testing.T, form ...string) *http.Request {
 }
 
 // TestBriefTokens checks that the sessions of programs are as Flows.Brief says, unless the form
-// asks to stay signed in, and that this holds for the second step, for its wrong codes, and for the
-// sessions that replace them.
+// asks to stay signed in, and that this also holds after a second step, and for the sessions that
+// replace these.
 func TestBriefTokens(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	s = newFlows(t, "memory:", func(f *web.Flows) {

@@ -216,7 +216,7 @@ func TestAllowed(t *testing.T) {
 	if p.do("POST", "/signin", "identifier", "alice", "password", goodPassword); !errors.Is(p.last, userdb.ErrLogin) {
 		t.Errorf("signing in: got %v, want ErrLogin", p.last)
 	}
-	// Otherwise somebody who guesses would notice the right password, because it does not count.
+	// The right password counts as a failure: otherwise somebody who guesses would notice it.
 	s, err := p.users.LoginStatus(t.Context(), hints.UID("alice"))
 	if err != nil || len(s.Familiar) != 1 || s.Familiar[0].Remaining != 7 {
 		t.Errorf("after signing in: got the origins %+v and %v, want one with 7 failures left", s.Familiar, err)

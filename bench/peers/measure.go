@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	quads    = 5 // how many times at most a row goes through the turns ours, peer, peer, ours
+	quads    = 5 // the most times that a row goes through the turns ours, peer, peer, ours
 	minQuads = 2 // the minimum, even if operations take longer than a turn
-	// maxWarmUpCallers is the largest number of callers that warm a side up: with 128 callers each
+	// maxWarmUpCallers is the largest number of callers that warm a side up. With 128 callers, one
 	// sign-in would take seconds.
 	maxWarmUpCallers = 16
 )
@@ -87,8 +87,8 @@ func (d *side) close() {
 	}
 }
 
-// fresh is the number that the last operation took. Creates and updates write it, so that each of
-// them writes something new.
+// fresh is a counter. Each operation gets the next number. Creates and updates write it, so that
+// each writes something new.
 var fresh atomic.Int64
 
 // work runs one operation after another until end.

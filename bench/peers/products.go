@@ -5,7 +5,7 @@ type call struct {
 	n       int // the number of accounts that are loaded
 	account int // one of them
 	session session
-	fresh   int // the number of an account that does not exist yet
+	fresh   int // a number not used before: of the account to create, or of the note to write
 	caller  int
 	key     string // userdb's API key, or what a peer gives its backend: see startPocketBase
 }

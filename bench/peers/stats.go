@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// resamples is how many times bootstrap draws.
+// resamples is how many samples bootstrap draws.
 const resamples = 10_000
 
 // median returns the middle of xs, or the mean of the two in the middle, and 0 if xs is empty.
@@ -36,8 +36,8 @@ func bootstrap(xs []float64) (low, high float64) {
 	return medians[resamples*25/1000], medians[resamples*975/1000-1]
 }
 
-// quantile returns the smallest duration in sorted that is at least as long as a share q of them,
-// and 0 if there are none.
+// quantile returns the smallest duration in sorted such that a share q of the durations is no
+// longer than it, or 0 if there are none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -176,7 +176,7 @@ func listAPIKeysCommand(s *session) *cobra.Command {
 				}
 			}
 			return list.end("no API keys; 'userdb apikey create' makes one")
-		}, reading),
+		}, reading, allTypes),
 	}
 }
 

@@ -29,8 +29,8 @@ leaves errors. Mere problems, such as an entry that lacks one of its identifiers
 are not a failure. Without --repair it changes nothing.
 
 --repair repairs everything that needs no decision from you, while the system runs. It never deletes
-a facet. It lists entries that share an identifier, and --keep says which of them keeps it. In the
-others the value becomes ~lost:FIELD, which get shows and unset removes, and no longer finds them.
+a facet. It lists entries that share an identifier, and --keep says which of them keeps it. The
+others are no longer found by it: in them it becomes ~lost:FIELD, which get shows and unset removes.
 
 If a stored schema is lost or cannot be read, every command for its type fails. --repair stores it
 again if its fingerprint still exists and is that of the schema that this command uses. Otherwise
@@ -61,7 +61,7 @@ add --schema FILE with the schema under which the entries were written, which al
 				return err
 			}
 			return sum.failure(o.Repair)
-		}, unlimited)),
+		}, unlimited, allTypes)),
 	}
 	c.Flags().BoolVar(&o.Repair, "repair", false, "repair what needs no decision; may be stopped and run again")
 	c.Flags().StringArrayVar(&keep, "keep", nil, "with --repair: of entries that share an identifier, `PRK` keeps it; may be repeated")

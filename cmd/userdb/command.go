@@ -193,8 +193,8 @@ func choiceFlag(c *cobra.Command, to *string, name, usage string, choices ...str
 	c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// disabledFlag declares --disabled. Without the flag, *to stays nil.
-func disabledFlag(c *cobra.Command, to **bool) {
+// declareDisabled declares --disabled. Without the flag, *to stays nil.
+func declareDisabled(c *cobra.Command, to **bool) {
 	c.Flags().BoolFunc("disabled", "only entries that may not log in; with =false, only those that may", func(text string) (err error) {
 		*to = new(bool)
 		**to, err = strconv.ParseBool(text)
@@ -246,7 +246,7 @@ func (s *session) acceptWords(cmd *cobra.Command) {
 }
 
 // A disabledHelpFlag is the value of --help for a command whose exit code scripts use to let
-// visitors in. Scripts pass it words that visitors typed, so no flag may make it exit 0.
+// visitors in. Scripts pass it words that visitors entered, so no flag may make it exit 0.
 type disabledHelpFlag struct{ pflag.Value }
 
 func (disabledHelpFlag) Set(string) error { return errHelpFlag }

@@ -161,8 +161,8 @@ func TestGlobals(t *testing.T) {
 	}
 	for line, want := range map[string]globals{
 		"count user": {Store: "memory:", Schema: "s.json", Namespace: "a/b", History: true},
-		"--store x --schema y --namespace z --type t --json count user": {Store: "x", Schema: "y", Namespace: "z", Type: "t", JSON: true, History: true},
-		"count user --namespace= --schema=":                             {Store: "memory:", History: true},
+		"--store x --schema y --namespace z --type t --json count t": {Store: "x", Schema: "y", Namespace: "z", Type: "t", JSON: true, History: true},
+		"count user --namespace= --schema=":                          {Store: "memory:", History: true},
 	} {
 		s, err := parseLine(strings.Fields(line)...)
 		if err != nil || !reflect.DeepEqual(s.globals, want) {

@@ -161,7 +161,8 @@ func (s *session) withTags(ctx context.Context, e userdb.Entry) (schema.Facets, 
 	}
 	text, err := strictjson.Marshal(tags)
 	if err == nil {
-		all["~tags"], err = schema.JSON(text)
+		// Unlike schema.JSON, Decode takes a text of any size.
+		all["~tags"], err = schema.Decode(schema.CodecJSON, strings.TrimSpace(string(text)))
 	}
 	return all, err
 }
@@ -222,8 +223,8 @@ func unsetCommand(s *session) *cobra.Command {
 		Short: "Unset facets of an entry",
 		Long: `Unset facets of an entry in one change. Prints the changed entry. Declared facets that it does not
 have are ignored. If a field has several values, all of them are removed; 'userdb set HINT
-FIELD-=VALUE' removes one. ~lost:FIELD is a value that 'userdb check --repair' removed from a field
-because another entry keeps it.`,
+FIELD-=VALUE' removes one. ~lost:FIELD is a value that 'userdb check --repair' or 'userdb schema
+apply' took out of the field.`,
 		Example: `  userdb unset email=alice@example.com job name
   userdb unset 17c07627d35e '~lost:name'`,
 	}, func(names []string) (parseEdit, error) {
@@ -278,7 +279,8 @@ func changeCommand(s *session, c *cobra.Command, check func(words []string) (par
 	return c
 }
 
-// lostPrefix begins the names of values that a repair took out of their fields.
+// lostPrefix begins the names of values that a repair or a change of the schema took out of their
+// fields.
 const lostPrefix = "~lost:"
 
 // checkUnset returns an error if an entry has no facet called name and cannot have one, or if the

@@ -70,9 +70,9 @@ func TestExitStatus(t *testing.T) {
 // TestRefusalAdvice checks the advice in errors for a connection that cannot work with its URL.
 func TestRefusalAdvice(t *testing.T) {
 	for text, want := range map[string]string{
-		"no answer to a TLS handshake (EOF)": "write redis:// in place of rediss://",
-		"the port speaks TLS":                "write rediss:// in place of redis://",
-		"EOF":                                "if its port speaks TLS, write rediss://",
+		"no TLS answer to a TLS handshake (EOF)": "write redis:// in place of rediss://",
+		"the port speaks TLS":                    "write rediss:// in place of redis://",
+		"EOF":                                    "if its port speaks TLS, write rediss://",
 		"write: broken pipe: ERR max number of clients reached": "as many connections as its maxclients allows",
 		"ERR This instance has cluster support disabled":        "write redis:// in place of redis+cluster://",
 		"no Sentinel answers: dial tcp: connection refused":     "are the Sentinels of --store (USERDB_STORE) the right ones, and are they running?",

@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// pollInterval is the time between two reads of a feed that is followed.
+// pollInterval is how long a command that follows a feed waits after a read that found no events.
 const pollInterval = 250 * time.Millisecond
 
 func eventsCommand(s *session) *cobra.Command {
@@ -36,7 +36,7 @@ with Options.History.`,
   userdb events --kind create --kind login_failed --since 7d
   userdb events --latest --limit 10`,
 		RunE: func(c *cobra.Command, words []string) error {
-			traits := []trait{reading, opened}
+			traits := []trait{reading, opened, allTypes}
 			if o.follow {
 				traits = append(traits, unlimited)
 			}

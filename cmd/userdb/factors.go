@@ -247,12 +247,12 @@ After that the other keys are needed only for backups. It may be interrupted and
 	}
 }
 
-// proofOf returns the proof for a typed code. Six digits are a code of an app, and everything else
-// is a recovery code.
-func proofOf(typed string) userdb.Proof {
-	digits := strings.Join(strings.Fields(typed), "")
+// proofOf returns the proof for an entered code. Six digits are a code of an app, and everything
+// else is a recovery code.
+func proofOf(entered string) userdb.Proof {
+	digits := strings.Join(strings.Fields(entered), "")
 	if len(digits) == 6 && strings.Trim(digits, "0123456789") == "" {
 		return userdb.TOTP(digits)
 	}
-	return userdb.RecoveryCode(typed)
+	return userdb.RecoveryCode(entered)
 }

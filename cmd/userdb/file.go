@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +41,7 @@ accounts.`,
 				return fmt.Errorf("%w: %w", userdb.ErrUnavailable, err)
 			}
 			result, err := store.Compact(ctx)
-			if err = errors.Join(err, store.Close()); err != nil {
+			if err = errors.Join(explainFolder(err), store.Close()); err != nil {
 				return fmt.Errorf("%w: %w", userdb.ErrUnavailable, err)
 			}
 			text := fmt.Sprintf("%s: %d bytes (was %d)", printable(path), result.After, result.Before)
@@ -50,6 +51,14 @@ accounts.`,
 			return s.out.print(compactOutput{result.Before, result.After, result.Removed}, text)
 		}, unlimited, reading),
 	}
+}
+
+// explainFolder adds to an error of compact why the folder of the store must be writable.
+func explainFolder(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w; the new file is written beside the old one: run this as a user who may create files in that folder", err)
+	}
+	return err
 }
 
 type compactOutput struct {

@@ -329,7 +329,7 @@ Without TYPE it counts the only type or, if there are several, user.`,
 func selectFlags(c *cobra.Command, q *userdb.Query, where *[]string) {
 	c.Flags().StringArrayVar(where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\nrepeated")
 	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "only entries with all of the tags `T...`")
-	disabledFlag(c, &q.Disabled)
+	declareDisabled(c, &q.Disabled)
 }
 
 // selectType returns the type that the first word names or, without words, the default type. It
@@ -372,7 +372,7 @@ form: in lower case if the fold is casefold, and with domains as A-labels (xn--s
 			}
 			slices.Sort(keys)
 			return printEach(s.out, slices.Compact(keys))
-		}, opened, reading),
+		}, opened, reading, allTypes),
 	}
 }
 
@@ -388,12 +388,12 @@ func walkCommand(s *session) *cobra.Command {
 				s.noteSilence("no keys")
 			}
 			return err
-		}, opened, reading),
+		}, opened, reading, allTypes),
 	}
 }
 
-// printEach prints values, one on a line. Texts are printed as they are, other values as JSON even
-// for people.
+// printEach prints values, one on a line. For people it prints texts as printable returns them, and
+// other values as JSON.
 func printEach[T any](o *output, values []T) error {
 	for _, v := range values {
 		var err error
@@ -434,7 +434,11 @@ A pattern matches whole keys: in the root, '*' matches keys in all namespaces an
   userdb remove 'user/*' --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
 			if s.yes {
-				return s.printNumber(inspect.RemoveKeys(ctx, s.db, words[0]))
+				n, err := inspect.RemoveKeys(ctx, s.db, words[0])
+				if err != nil && n > 0 {
+					s.warn("stopped after " + plural(n, "record") + "; the same command removes the rest")
+				}
+				return s.printNumber(n, err)
 			}
 			n := 0
 			err := each(inspect.Keys(ctx, s.db, words[0]), func(string) error { n++; return nil })
@@ -443,7 +447,7 @@ A pattern matches whole keys: in the root, '*' matches keys in all namespaces an
 			}
 			return cmp.Or(err, usagef("%s matches %s; add --yes to remove those that no remaining entry needs",
 				printable(words[0]), plural(n, "record")))
-		}, opened)),
+		}, opened, allTypes)),
 	})
 }
 
@@ -478,7 +482,7 @@ particular order, and a record may appear twice.`,
 				s.noteSilence("no records")
 			}
 			return err
-		}, reading),
+		}, reading, allTypes),
 	}
 	choiceFlag(c, &o.Format, "format", "show them as `FORMAT`: long, short (one line each) or keys (default long)", "long", "short", "keys")
 	c.Flags().BoolVar(&o.Reveal, "reveal", false, "also show password hashes")

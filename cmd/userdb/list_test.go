@@ -33,6 +33,18 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
+// TestContradictingType checks that --type must agree with the type that an argument names.
+func TestContradictingType(t *testing.T) {
+	for line, wrong := range map[string]bool{
+		"list user --type shop": true, "count user --type shop": true, "create user a=b --type shop": true, "schema add user a --type shop": true,
+		"list user --type user": false, "list --type shop": false, "create a=b --type shop": false, "get user:a --type shop": false,
+	} {
+		if _, err := parseLine(strings.Fields(line)...); (userdb.CodeOf(err) == userdb.CodeUsage) != wrong {
+			t.Errorf("%s: error %v, want a usage error: %t", line, err, wrong)
+		}
+	}
+}
+
 // TestPages checks that no entry is lost between pages, which have pageSize entries. An entry may
 // be listed twice, because SCAN may return a key twice while the hash table of the server grows.
 func TestPages(t *testing.T) {

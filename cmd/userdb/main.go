@@ -152,6 +152,7 @@ const (
 	byUID                  // a bare word is always a UID
 	serves                 // runs until a signal stops it, which counts as success
 	reading                // changes nothing, and fails if --store names a file that does not exist
+	allTypes               // has to do with all types, unless a HINT names an entry
 )
 
 func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
@@ -160,8 +161,15 @@ func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
 // not flags. RunE only stores f and the traits, because cobra calls it while it parses the line;
 // execute calls f.
 func (s *session) run(f func(ctx context.Context, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
-	return func(_ *cobra.Command, words []string) error {
+	return func(c *cobra.Command, words []string) error {
 		s.traits = traits
+		if hinted := len(words) > 0 && strings.Contains(c.Use, "HINT"); s.Type != "" && s.is(allTypes) && !hinted {
+			// The caller would take the result for that of one type.
+			return fmt.Errorf("--type cannot limit '%s', which has to do with all types", c.CommandPath())
+		}
+		if s.Type != "" && strings.Contains(c.Use, "TYPE") && len(words) > 0 && !strings.Contains(words[0], "=") && words[0] != s.Type {
+			return usagef("--type %s contradicts the type %s", printable(s.Type), printable(words[0]))
+		}
 		if !s.is(public) && !s.JSON {
 			s.log = slog.New(warnings{s.std.err})
 		}
@@ -195,7 +203,7 @@ func (s *session) readingIf(reads func() bool, run func(*cobra.Command, []string
 }
 
 // firstLine reports whether word stands for the first line of standard input. A hyphen does, unless
-// words follow --, where scripts put what a visitor typed.
+// words follow --, where scripts put what a visitor entered.
 func (s *session) firstLine(word string) bool { return word == "-" && !s.literalDash }
 
 // timeout returns how long the command may take or, for serve, how long opening the store may take.
@@ -417,7 +425,7 @@ func (s *session) checkNamedSchema(ctx context.Context) error {
 	return nil
 }
 
-// A subject holds a hint that an operator typed and the type of the entry that it points at.
+// A subject holds a hint that an operator entered and the type of the entry that it points at.
 type subject struct {
 	text string
 	hint hints.Hint

@@ -95,7 +95,9 @@ func damage(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(path, data, 0o600))
 }
 
-// setup gives a script a new home folder, so that its default store is a new embedded file.
+// setup gives a script a new home folder, so that its default store is a new embedded file. If
+// store is not "", it takes the place of this file, and the script's variable SERVER is its
+// address.
 func setup(env *testscript.Env, store string) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))

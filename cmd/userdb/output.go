@@ -71,7 +71,7 @@ func (o *output) printJSON(v any) error {
 // exposed reports whether w is a file that other users of this machine may read.
 func exposed(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	if !ok || runtime.GOOS == "windows" { // where modes mean nothing
+	if !ok || runtime.GOOS == "windows" { // file modes mean nothing there
 		return false
 	}
 	info, err := file.Stat()
@@ -93,8 +93,13 @@ func (s *session) checkOutput() error {
 func (s *session) warnExposed() {
 	if exposed(s.std.out) {
 		const text = "others may read the file that the secret is written to; 'umask 077' hides new files from them"
-		_ = errorOutput(s.std.err, s.JSON).print(map[string]string{"warning": text}, "userdb: warning: "+text)
+		s.warn(text)
 	}
+}
+
+// warn prints a warning on standard error. If that fails, there is nowhere else to print it.
+func (s *session) warn(text string) {
+	_ = errorOutput(s.std.err, s.JSON).print(map[string]string{"warning": text}, "userdb: warning: "+text)
 }
 
 // errOutput marks errors of writing the output.

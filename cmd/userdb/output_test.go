@@ -288,11 +288,12 @@ func TestJSONLine(t *testing.T) {
 	}
 }
 
-// nasty contains a character of every kind that can control a terminal: C0 and C1 control
+// controlChars contains a character of every kind that can control a terminal: C0 and C1 control
 // characters, DEL, marks that change the direction of writing, and Unicode line separators.
-const nasty = "a\x00\a\b\t\x1b[31m\x7f\u0085\u009b31m\u009d\u061c\u200e\u200f\u202a\u202e\u2066\u2069\u2028\u2029\ufeff\U000e0001z"
+const controlChars = "a\x00\a\b\t\x1b[31m\x7f\u0085\u009b31m\u009d\u061c\u200e\u200f\u202a\u202e\u2066\u2069\u2028\u2029\ufeff\U000e0001z"
 
-// firstControl returns the first character of an output that could control a terminal.
+// firstControl returns the first character of an output, other than a line feed, that could control
+// a terminal.
 func firstControl(output string) (rune, bool) {
 	for _, r := range output {
 		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && r != zeroWidthJoiner && r != zeroWidthNonJoiner || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)) {
@@ -302,13 +303,14 @@ func firstControl(output string) (rune, bool) {
 	return 0, false
 }
 
-// nastyStore fills a store with nasty in every place that takes a text. It returns the path of the
-// schema and its folder. The schema's pattern for the field alias also contains such characters.
-func nastyStore(t *testing.T) (schemaFile string, dir string) {
+// controlCharsStore fills a store with controlChars in every place that takes a text. It returns
+// the path of the schema and its folder. The schema's pattern for the field alias also contains
+// such characters.
+func controlCharsStore(t *testing.T) (schemaFile string, dir string) {
 	t.Helper()
 	useFile(t)
 	dir = t.TempDir()
-	quoted, err := json.Marshal(nasty)
+	quoted, err := json.Marshal(controlChars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,9 +339,9 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 // TestNothingIsPrintedRaw checks that neither values nor errors in the output can control a
 // terminal or begin a new line.
 func TestNothingIsPrintedRaw(t *testing.T) {
-	schemaFile, dir := nastyStore(t)
-	nowhere, wrong := filepath.Join(dir, nasty), filepath.Join(dir, "wrong.jsonl")
-	text := `{"` + nasty + `":1}` + "\n" + `{"type":"\u009b","facets":{}}` + "\n" + `{"facets":{"name":"\u202e"}}` + "\n"
+	schemaFile, dir := controlCharsStore(t)
+	nowhere, wrong := filepath.Join(dir, controlChars), filepath.Join(dir, "wrong.jsonl")
+	text := `{"` + controlChars + `":1}` + "\n" + `{"type":"\u009b","facets":{}}` + "\n" + `{"facets":{"name":"\u202e"}}` + "\n"
 	if err := os.WriteFile(wrong, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -350,47 +352,47 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 	for code, lines := range map[int][][]string{
 		0: {
 			{"export"},
-			{"export", "name=" + nasty},
+			{"export", "name=" + controlChars},
 			{"dump"},
 			{"dump", "--format", "short"},
 			{"dump", "--format", "keys"},
 			{"list", "user"},
-			{"list", "user", "--where", "job=" + nasty},
-			{"get", "name=" + nasty},
+			{"list", "user", "--where", "job=" + controlChars},
+			{"get", "name=" + controlChars},
 			{"schema", "show"},
 			{"schema", "show", "--schema", schemaFile},
 			{"schema", "check"},
 			{"keys", "*"},
 			{"walk", "*"},
-			{"tags", "list", "name=" + nasty},
+			{"tags", "list", "name=" + controlChars},
 			{"check"},
-			{"recordkey", "escape", nasty},
-			{"hint", "name=" + nasty},
-			{"set", "name=" + nasty, "job=" + nasty + nasty},
+			{"recordkey", "escape", controlChars},
+			{"hint", "name=" + controlChars},
+			{"set", "name=" + controlChars, "job=" + controlChars + controlChars},
 		},
 		2: {
-			{nasty},
-			{"--" + nasty},
-			{"get", "[" + nasty},
-			{"set", "plain", nasty},
-			{"set", "plain", "alias=" + nasty},
-			{"list", nasty},
-			{"--store", nasty, "check"},
-			{"--store", "redis://" + nasty, "check"},
+			{controlChars},
+			{"--" + controlChars},
+			{"get", "[" + controlChars},
+			{"set", "plain", controlChars},
+			{"set", "plain", "alias=" + controlChars},
+			{"list", controlChars},
+			{"--store", controlChars, "check"},
+			{"--store", "redis://" + controlChars, "check"},
 			{"--schema", nowhere, "check"},
 			{"import", nowhere},
-			{"list", "user", "--where", nasty + "=x"},
-			{"--namespace", nasty + "//", "check"},
-			{"check", "--keep", nasty, "--repair"},
-			{"recordkey", "split", nasty},
+			{"list", "user", "--where", controlChars + "=x"},
+			{"--namespace", controlChars + "//", "check"},
+			{"check", "--keep", controlChars, "--repair"},
+			{"recordkey", "split", controlChars},
 			{"schema", "show", "--schema", nowhere},
-			{"list", "user", "--after", nasty},
+			{"list", "user", "--after", controlChars},
 			{"import", typo},
-			{"dump", "--format", nasty},
+			{"dump", "--format", controlChars},
 		},
 		1: {{"import", wrong, "--dry-run"}},
-		3: {{"get", "name=" + nasty + "x"}, {"get", nasty + "x", nasty + "y"}, {"delete", "name=" + nasty + "x", "--yes"}},
-		4: {{"create", "user", "name=" + nasty, "--no-password"}},
+		3: {{"get", "name=" + controlChars + "x"}, {"get", controlChars + "x", controlChars + "y"}, {"delete", "name=" + controlChars + "x", "--yes"}},
+		4: {{"create", "user", "name=" + controlChars, "--no-password"}},
 	} {
 		for _, args := range lines {
 			for _, more := range [][]string{nil, {"--json"}} {
@@ -413,7 +415,7 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 // that a secret is written to. Commands that fail print no secret, so they do not warn.
 func TestSecretsInExposedFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("modes of files say nothing there")
+		t.Skip("on Windows, the mode of a file does not say who may read it")
 	}
 	useFile(t)
 	if got := runCommand(nil, "", "create", "user", "uid=u1", "--no-password"); got.code != 0 {
@@ -470,7 +472,7 @@ func TestSecretsInExposedFiles(t *testing.T) {
 // TestNastyRoundTrip checks that an import restores exactly what was exported, whatever characters
 // it contains.
 func TestNastyRoundTrip(t *testing.T) {
-	schemaFile, dir := nastyStore(t)
+	schemaFile, dir := controlCharsStore(t)
 	first := runCommand(nil, "", "export", "--secrets")
 	if first.code != 0 || !strings.Contains(first.out, `\u009b`) || strings.Contains(first.out, `"wire"`) || strings.Contains(first.out, `"value64"`) {
 		t.Fatalf("export: %+v, want exit 0, escaped texts and no value in another form", first)
@@ -491,9 +493,9 @@ func TestNastyRoundTrip(t *testing.T) {
 	if sorted(again.out) != sorted(first.out) {
 		t.Errorf("after an import, export prints\n%s\nwant\n%s", again.out, first.out)
 	}
-	got := runCommand(nil, "", "get", "name="+nasty, "--json", "--namespace", "copy")
+	got := runCommand(nil, "", "get", "name="+controlChars, "--json", "--namespace", "copy")
 	var e map[string]any
-	if err := json.Unmarshal([]byte(got.out), &e); err != nil || e["uid"] != nasty || e["job"] != nasty || e[nasty] != nasty {
+	if err := json.Unmarshal([]byte(got.out), &e); err != nil || e["uid"] != controlChars || e["job"] != controlChars || e[controlChars] != controlChars {
 		t.Errorf("get prints %+v (%v), want the values that were imported", got, err)
 	}
 }

@@ -35,7 +35,7 @@ If the entry has a second factor, the command then asks for a code of its authen
 recovery code. With --code-stdin, that is the line after the password; without it, such an entry exits
 5 in a script.
 
-In scripts, write -- before what a visitor typed, or pass it on standard input. No flag in its place
+In scripts, write -- before what a visitor entered, or pass it on standard input. No flag in its place
 makes this command exit 0, so only 'userdb help login' shows this help.`,
 		Example: `  userdb login -- alice@example.com
   userdb login --origin 192.0.2.7 -- alice@example.com
@@ -89,7 +89,7 @@ func (l *login) run(ctx context.Context, identifier string) error {
 }
 
 // checkPassword takes the first step of the login. If the entry has a second factor, and a code is
-// given or can be typed, it keeps the ticket for the second step.
+// given or can be entered, it keeps the ticket for the second step.
 func (l *login) checkPassword(ctx context.Context) error {
 	t, err := l.s.typ(ctx, l.s.Type)
 	if err != nil {
@@ -131,7 +131,7 @@ func (l *login) finish(ctx context.Context, t *userdb.Type, e userdb.Entry, err 
 	return l.s.printFacets(all)
 }
 
-// ignoreMissingPassword removes errors about the password from err, because nobody has typed it
+// ignoreMissingPassword removes errors about the password from err, because nobody has entered it
 // yet. It returns nil if there are no other errors.
 func ignoreMissingPassword(err error) error {
 	var rest []error
@@ -165,7 +165,7 @@ of the entry become void, and its failed logins are forgotten.
 If the entry has a second factor, --change exits 5: its owner changes the password in a session of two
 steps, in your application. Without --change the password is set, and the factor stays.
 
-In scripts, write -- before what a visitor typed. No flag in its place makes this command exit 0, so
+In scripts, write -- before what a visitor entered. No flag in its place makes this command exit 0, so
 only 'userdb help passwd' shows this help.`,
 		Example: `  userdb passwd -- email=alice@example.com
   userdb passwd --change --password-stdin -- '*=Alice' < old-and-new.txt

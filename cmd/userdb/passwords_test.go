@@ -94,7 +94,7 @@ func TestPromptHoldsNoLock(t *testing.T) {
 	ty := &typist{answers: []string{good, good}}
 	ty.before = func() {
 		if got := runCommand(nil, "", "count", "user", "--timeout", "5s"); got.code != 0 {
-			t.Errorf("while a password is typed, count: exit %d, want 0: %s", got.code, got.err)
+			t.Errorf("while a password is entered, count: exit %d, want 0: %s", got.code, got.err)
 		}
 	}
 	if got := runCommand(ty.ask, "", "create", "user", "name=Alice"); got.code != 0 {
@@ -223,8 +223,8 @@ func TestNoWordGrants(t *testing.T) {
 	}
 }
 
-// TestNoTwoWordsGrant checks that no two hostile words make login show its help, which would exit
-// 0. One of them may be a flag that takes the other as its value.
+// TestNoTwoWordsGrant checks that no two hostile words, with another word between them, make login
+// show its help, which would exit 0.
 func TestNoTwoWordsGrant(t *testing.T) {
 	for _, help := range hostile {
 		if !strings.HasPrefix(help, "-") || !strings.Contains(help, "h") {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -83,7 +84,8 @@ func exitCode(err error) int {
 
 // TestInterrupt checks that an interrupted command exits 130 with one line, whatever it waits for.
 func TestInterrupt(t *testing.T) {
-	// A command ignores hang-ups if its parent does, as these tests do if nohup started them.
+	// A command ignores hang-ups if its parent ignores them. If nohup started these tests, they
+	// would ignore them without Notify.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -206,6 +208,20 @@ func TestWaitingForFile(t *testing.T) {
 	holder.Close()
 	if name := embedded.Holder(path); name != "" {
 		t.Errorf("after the holder closed the file, %q has it open, want nobody", name)
+	}
+}
+
+// TestCompactInReadOnlyFolder checks that an error about a folder that is not writable says what to
+// do, and that other errors are returned unchanged.
+func TestCompactInReadOnlyFolder(t *testing.T) {
+	for _, cause := range []error{syscall.EACCES, syscall.EROFS} {
+		err := explainFolder(fmt.Errorf("compacting a.db: %w", &fs.PathError{Op: "open", Path: "a.db.tmp", Err: cause}))
+		if !errors.Is(err, cause) || !strings.Contains(err.Error(), "may create files in that folder") {
+			t.Errorf("%v: got %q, want what to do", cause, err)
+		}
+	}
+	if err := explainFolder(syscall.ENOSPC); err != syscall.ENOSPC { //nolint:errorlint // the error must be unchanged
+		t.Errorf("a full disk: got %q, want the error alone", err)
 	}
 }
 

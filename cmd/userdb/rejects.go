@@ -29,6 +29,16 @@ func (r *rejectFile) reopen() (err error) {
 	return nil
 }
 
+// discard removes the file that reopen opened. The next Write creates it again.
+func (r *rejectFile) discard() {
+	if r.f == nil {
+		return
+	}
+	_ = r.f.Close() // nothing was written
+	r.f = nil
+	_ = os.Remove(r.path) // Write also removes it
+}
+
 func (r *rejectFile) Write(p []byte) (n int, err error) {
 	defer func() { r.failed = r.failed || err != nil }()
 	if r.f == nil {

@@ -26,8 +26,8 @@ func schemaCommand(s *session) *cobra.Command {
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Print the schema in force",
-		Long: `Print the schema in force: the one of --schema, else the one that the first write stored, else the
-built-in one. You can edit the output and pass it to --schema.`,
+		Long: `Print the schema in force: the one of --schema, else the stored one, else the built-in one. You can
+edit the output and pass it to --schema.`,
 		Example: `  userdb schema show
   userdb schema show --schema schema.json --json`,
 		RunE: s.runWithSchema(func(sc schema.Schema) error {
@@ -167,7 +167,7 @@ Namespaces inside it are counted on their own.`,
 				}
 			}
 			return list.end("no namespaces")
-		}, unlimited, opened, reading),
+		}, unlimited, opened, reading, allTypes),
 	}
 }
 
@@ -189,7 +189,7 @@ entry with a factor. Prints how many records there are.`,
 			}
 			n, err := migrate.CopyNamespace(ctx, s.db, from, to)
 			return s.printResult(n, "copied "+plural(n, "record"), err)
-		}, unlimited, opened),
+		}, unlimited, opened, allTypes),
 	}
 }
 
@@ -233,7 +233,7 @@ outside the namespace is touched. Prints how many records were removed, or exits
 				return usagef("namespace %s holds %s; add --yes to remove them", name, strings.Join(texts, ", "))
 			}
 			return s.printResult(n, "removed "+strings.Join(texts, ", "), err)
-		}, unlimited, opened)),
+		}, unlimited, opened, allTypes)),
 	})
 }
 

@@ -415,9 +415,9 @@ func (s *session) warnStopped(ctx context.Context, types []string) {
 	}
 }
 
-// nextSchema returns the schema to change the records to. This is the schema of --schema, else that
-// of a change that has begun. Else it is the stored schema, if its records have another canonical
-// form than this program's or its indexes are still being built.
+// nextSchema returns the schema to change the records to: the schema of --schema, else that of a
+// change that has begun, else the stored schema. It returns an error if the records already fit the
+// stored schema, so that nothing is left to do.
 func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 	if sc, err := s.namedSchema(ctx, schema.Schema{}); err != nil || s.Schema != "" {
 		return sc, err

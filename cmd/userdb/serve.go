@@ -68,7 +68,7 @@ first one and is valid for an hour. 'userdb operator add' creates one at any tim
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
   userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8
   userdb serve --metrics 127.0.0.1:9470`,
-		RunE: s.run(func(ctx context.Context, _ []string) error { return s.serve(ctx, v) }, serves),
+		RunE: s.run(func(ctx context.Context, _ []string) error { return s.serve(ctx, v) }, serves, allTypes),
 	}
 	c.Flags().StringVar(&v.listen, "listen", "127.0.0.1:8470", "listen on `ADDRESS`")
 	c.Flags().StringVar(&v.cert, "tls-cert", "", "`FILE` with the certificate and its chain")
@@ -221,7 +221,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if v.cert != "" {
 		scheme = "https"
 	}
-	if err := v.printPlaces(ctx, s, errs, scheme+"://"+browserAddress(l.Addr())); err != nil {
+	if err := v.printURLs(ctx, s, errs, scheme+"://"+browserAddress(l.Addr())); err != nil {
 		return err
 	}
 	fmt.Fprintf(errs, "listening on %s://%s\n", scheme, l.Addr())
@@ -365,9 +365,9 @@ func (v serveFlags) checkResetLink() error {
 	return nil
 }
 
-// printPlaces prints where the accounts and the console are and, if there is no operator yet, a
+// printURLs prints the URLs of the accounts and the console and, if there is no operator yet, a
 // link that makes the first one. base is the URL of the service.
-func (v serveFlags) printPlaces(ctx context.Context, s *session, out io.Writer, base string) error {
+func (v serveFlags) printURLs(ctx context.Context, s *session, out io.Writer, base string) error {
 	fmt.Fprintln(out, "accounts: "+oneLine(hideCredentials(s.url)))
 	if !v.console {
 		return nil

@@ -255,8 +255,9 @@ func TestServeExamples(t *testing.T) {
 	}
 }
 
-// TestServeRefuses checks that serve and apikey refuse bad addresses, bad values of flags, and
-// flags without other flags that they need. serve must not listen beyond this machine without TLS.
+// TestServeRefuses checks that serve, apikey and events refuse bad addresses, bad values of flags,
+// and flags without other flags that they need. serve must not listen beyond this machine without
+// TLS, or open a file that another process uses.
 func TestServeRefuses(t *testing.T) {
 	for _, line := range []string{
 		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",
@@ -315,7 +316,7 @@ func TestServeRefuses(t *testing.T) {
 }
 
 // TestServeKilled checks that each create with an idempotency key, sent until it is answered, makes
-// exactly one entry, even if the services are killed again and again.
+// exactly one entry, even if the service is killed again and again.
 func TestServeKilled(t *testing.T) {
 	for _, name := range []string{"redis", "file"} {
 		t.Run(name, func(t *testing.T) {

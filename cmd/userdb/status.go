@@ -39,7 +39,7 @@ is "unknown".`,
 				return err
 			}
 			return s.out.print(st, s.statusText(st))
-		}, unlimited, reading),
+		}, unlimited, reading, allTypes),
 	}
 }
 

@@ -40,7 +40,7 @@ func findTerminal() terminal {
 		case ctx.Err() != nil:
 			term.Restore(fd, state) // turn the echo on again, if possible
 		case errors.Is(err, io.EOF):
-			return "", usagef("no password was typed")
+			return "", usagef("no password was entered")
 		}
 		return string(line), err
 	}
@@ -133,7 +133,7 @@ type secret struct {
 	to     *string
 }
 
-// newPassword is the prompt for a secret that is typed twice and must not be empty.
+// newPassword is the prompt for a secret that is entered twice and must not be empty.
 const newPassword = "New password: "
 
 func (s *session) withStdin(c *cobra.Command) *cobra.Command {

@@ -44,7 +44,7 @@ func newKeyboard(t *testing.T) *keyboard {
 	return &keyboard{t: t, ptmx: ptmx, tty: tty}
 }
 
-// echoes reports whether the terminal shows typed text.
+// echoes reports whether the terminal shows entered text.
 func (k *keyboard) echoes() bool {
 	state, err := unix.IoctlGetTermios(int(k.tty.Fd()), unix.TCGETS)
 	if err != nil {

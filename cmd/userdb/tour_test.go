@@ -18,8 +18,8 @@ import (
 // on a slow machine, the number of guesses.
 var varying = regexp.MustCompile(`(~rev +)\S{12}|(added +)\S+Z|(seq )\d+|(wait )\d+s|(until )\S+Z|(?m:^ +)\d+( userdb: wrong)`)
 
-// TestTour compares the tour with a golden file. The tour must ignore every setting of the
-// environment and leave nothing behind.
+// TestTour compares the tour with a golden file. The tour must ignore the store, the namespace and
+// the schema that the environment names, and leave nothing behind.
 func TestTour(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -95,8 +95,8 @@ func TestTwoTours(t *testing.T) {
 	}
 }
 
-// TestTourKeeps checks that --keep leaves a store on which the commands that it prints work, and
-// that a second tour does not touch it.
+// TestTourKeeps checks that --keep leaves a store that list and login can use, and prints three
+// commands to go on with, and that a second tour refuses the store.
 func TestTourKeeps(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

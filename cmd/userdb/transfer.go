@@ -63,7 +63,7 @@ their own lines, so that nobody else gets them in a store that imports the lines
 				err = fmt.Errorf("%v: the export is incomplete", err)
 			}
 			return cmp.Or(err, unreadable.err())
-		}, unlimited, opened, reading),
+		}, unlimited, opened, reading, allTypes),
 	}
 	c.Flags().BoolVar(&o.Secrets, "secrets", false, "include password hashes: keep the output where nobody else can read it")
 	return c
@@ -189,7 +189,7 @@ func isCSV(name string) bool {
 }
 
 func (r *importRun) prepare(ctx context.Context) error {
-	r.o.Save = r.save
+	r.o.Save, r.o.Restarted = r.save, r.restart
 	if err := r.readMapsAndFiles(ctx); err != nil {
 		return err
 	}
@@ -289,8 +289,8 @@ func (r *importRun) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// loadState reads the state file that an interrupted import left. It returns an error if there is
-// one but --resume was not given, or the other way round. In a dry run it does nothing.
+// loadState reads the state file that an interrupted import left. It returns an error if the file
+// exists without --resume, or does not exist with --resume. In a dry run it does nothing.
 func (r *importRun) loadState() error {
 	if r.o.DryRun {
 		return nil
@@ -355,6 +355,15 @@ func readState(path string) (state transfer.ImportState, err error) {
 	return state, err
 }
 
+// restart prepares for an import that starts again from the first line.
+func (r *importRun) restart() {
+	r.o.Resume, r.last, r.saved = transfer.ImportState{}, transfer.ImportState{}, 0
+	r.rejects.discard()
+	text := "a server restarted, or a replica took over, since the import was interrupted: it starts again from the first line, because lines may be missing"
+	// If this fails, the import is still right.
+	_ = errorOutput(r.s.std.err, r.s.JSON).print(map[string]string{"warning": text}, text)
+}
+
 // save shows and records the progress of the import. A crash at any moment leaves the old state or
 // the new one.
 func (r *importRun) save(state transfer.ImportState) error {
@@ -387,8 +396,8 @@ func (r *importRun) writeState(state transfer.ImportState) error {
 // maxShown is how many refused lines are printed if a file collects all of them.
 const maxShown = 10
 
-// printRefused counts a refused line. Up to maxShown, it also prints the number of the line and why
-// it was refused, but no value of it.
+// printRefused counts a refused line, and prints its number and why it was refused, but no value of
+// it. If a file collects all refused lines, printRefused prints only the first maxShown.
 func (r *importRun) printRefused(line int64, reason string) {
 	if r.refused++; r.o.Rejects != nil && r.refused > maxShown {
 		return
@@ -450,6 +459,11 @@ func (r *importRun) fail(err error) error {
 	more := ""
 	switch {
 	case r.state == "":
+		if errors.Is(err, transfer.ErrLost) {
+			err = fmt.Errorf("%w; import again with --on-duplicate skip", err)
+		}
+	case errors.Is(err, transfer.ErrLost):
+		err = fmt.Errorf("%w; --resume imports what is missing", err)
 	case r.saved == r.last.Lines:
 		more = "; --resume continues from there"
 	case r.saved > 0:
@@ -475,7 +489,7 @@ func (r *importRun) fail(err error) error {
 	}
 	switch {
 	case r.last.Lines == 0 && r.rejects.failed:
-		fmt.Fprintf(r.s.std.err, "the first lines may have been imported; import again with --on-duplicate skip, not with --resume\n")
+		fmt.Fprintf(r.s.std.err, "the first lines may have been imported; name a file that can be written with --rejects, and import again with --on-duplicate skip, not with --resume\n")
 	case r.last.Lines == 0:
 	case r.o.DryRun:
 		fmt.Fprintf(r.s.std.err, "%s checked\n", plural(r.last.Lines, "line"))

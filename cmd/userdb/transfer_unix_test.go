@@ -352,8 +352,8 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 }
 
 // TestResumeRefusesReplacedFiles checks that a resumed import refuses to use its files if they have
-// become links or folders or have a second hard link. If others may write them, it uses them, but
-// only this user may read the new file for refused lines.
+// become links or folders or have a second hard link. If others may write the files, the import
+// uses them, but only this user may read the new file for refused lines.
 func TestResumeRefusesReplacedFiles(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"a link": func(path string) error { return cmp.Or(os.Rename(path, path+".away"), os.Symlink(path+".away", path)) },
@@ -408,7 +408,7 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 		t.Errorf("refused lines to /dev/stderr: %+v, want exit 1 and the lines", got)
 	}
 	if got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 ||
-		!strings.Contains(got.err, "writing a refused line: ") || !strings.Contains(got.err, "import again with --on-duplicate skip, not with --resume\n") {
+		!strings.Contains(got.err, "writing a refused line: ") || !strings.Contains(got.err, "name a file that can be written with --rejects, and import again with --on-duplicate skip, not with --resume\n") {
 		t.Errorf("refused lines to /dev/full: %+v, want exit 1 and the advice not to resume", got)
 	}
 }
@@ -502,5 +502,61 @@ func TestImportRejectsOfCSV(t *testing.T) {
 		if got := runProcess(t, dir, store, "import", name, "--map", "ID=uid", "--on-duplicate", "skip"); got.code != 0 {
 			t.Errorf("import of %s: %+v, want exit 0", name, got)
 		}
+	}
+}
+
+// TestImportResumedAfterRestart checks that --resume imports the lines that a server lost when it
+// restarted, and writes each refused line once.
+func TestImportResumedAfterRestart(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	lines := `{"facets":{"uid":"a0","name":"@"}}` + "\n"
+	for i := range 99 { // with the line above, as many lines as the first batch has
+		lines += fmt.Sprintf(`{"facets":{"uid":"a%d","name":"A%d"}}`+"\n", i+1, i+1)
+	}
+	dir := t.TempDir()
+	runProcess(t, dir, server.URL(), "schema", "apply", "user", "--yes")
+	cmd, errs := pipeInto(t, dir, server.URL(), "users.jsonl")
+	w := openPipe(t, dir, "users.jsonl")
+	defer w.Close()
+	waitFor(t, "the import begins", func() bool { return server.Client().Exists(t.Context(), "~/secret").Val() == 1 })
+	if err := server.Client().Save(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(w, lines)
+	waitFor(t, "the first lines are done", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "users.jsonl.import"))
+		return err == nil
+	})
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := cmd.Wait(); exitCode(err) != 130 {
+		t.Fatalf("interrupted: got exit code %d and %s; want 130", exitCode(err), errs)
+	}
+	server.Kill()
+	server.Restart()
+	if got := runProcess(t, dir, server.URL(), "count", "user"); got.out != "0\n" {
+		t.Fatalf("the server lost nothing: %+v", got)
+	}
+	if err := os.Remove(filepath.Join(dir, "users.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "users.jsonl"), []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := runProcess(t, dir, server.URL(), "import", "users.jsonl", "--resume")
+	want := result{
+		1, "100 lines read: 99 created, 0 updated, 0 skipped, 1 refused\n99 without a password, which each owner sets with a token\n",
+		"a server restarted, or a replica took over, since the import was interrupted: it starts again from the first line, because lines may be missing\n" +
+			"line 1: invalid value: name: contains an @\n" +
+			"userdb: lines refused: 1 of 100; correct them in users.jsonl.rejects, then 'userdb import users.jsonl.rejects'\n",
+	}
+	if got != want {
+		t.Errorf("resumed: %+v\nwant %+v", got, want)
+	}
+	if text := contents(t, dir, "users.jsonl.rejects"); strings.Count(text, "\n") != 1 {
+		t.Errorf("the refused line is not there once:\n%s", text)
+	}
+	if got := runProcess(t, dir, server.URL(), "count", "user"); got.out != "99\n" {
+		t.Errorf("count: %+v, want 99", got)
 	}
 }

@@ -71,8 +71,8 @@ func cutEdit(t schema.Type, word string) valueEdit {
 	return valueEdit{opSet, name, text}
 }
 
-// checkEdits returns an error unless each word is FIELD=VALUE, FIELD+=VALUE or FIELD-=VALUE, and no
-// field is the password or set twice.
+// checkEdits returns an error if a word is not FIELD=VALUE, FIELD+=VALUE or FIELD-=VALUE, or if a
+// field is the password or is set twice.
 func checkEdits(words []string) error {
 	if err := checkWords(words); err != nil {
 		return err
@@ -88,7 +88,8 @@ func checkEdits(words []string) error {
 	return nil
 }
 
-// checkSeveral returns an error if a field of a type cannot have several values.
+// checkSeveral returns an error unless a field of a type is secondary. Whether the schema allows
+// the field several values is checked when the entry is written.
 func (s *session) checkSeveral(typ *userdb.Type, field string) error {
 	t, err := view.Of(s.db).Type(typ.Name())
 	if err != nil || slices.Contains(t.Secondary, field) {
@@ -143,8 +144,8 @@ func (s *session) parseSet(typ *userdb.Type, words, first []string) (entryEdit, 
 	}, nil
 }
 
-// splitRepeated returns the values of the fields that several of the texts FIELD=VALUE name, and
-// the rest of the texts.
+// splitRepeated splits texts of the form FIELD=VALUE. It returns, by field, the values of the
+// fields that occur more than once, and the remaining texts.
 func splitRepeated(t schema.Type, texts []string) (values map[string][]string, rest []string, err error) {
 	given := map[string][]string{}
 	for _, text := range texts {
@@ -160,7 +161,7 @@ func splitRepeated(t schema.Type, texts []string) (values map[string][]string, r
 		case !declared && !t.Open && name != t.Primary: // refused later, with a suggestion
 			rest = append(rest, text)
 		case t.Fields[name].MaxValues() < 2:
-			return nil, nil, usagef("the field %s is given twice, but takes one value; 'userdb schema apply' allows several, with \"many\" in the schema", printable(name))
+			return nil, nil, usagef("the field %s is given twice, but takes one value; to allow several, set \"many\" in the schema and run 'userdb schema apply'", printable(name))
 		case values[name] == nil:
 			if values == nil {
 				values = map[string][]string{}

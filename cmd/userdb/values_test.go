@@ -23,8 +23,8 @@ func TestValuesOnCluster(t *testing.T) {
 	runScript(t, filepath.Join("testdata", "script", "values.txtar"), redistest.StartCluster(t).URL())
 }
 
-// TestHundredValues checks that the command creates, shows, changes and copies an entry with as
-// many values as a field may have.
+// TestHundredValues checks that the command creates, shows, changes, lists and imports an entry
+// with as many values as a field may have.
 func TestHundredValues(t *testing.T) {
 	useFile(t)
 	dir := t.TempDir()

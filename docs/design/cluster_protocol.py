@@ -50,7 +50,7 @@ def live(c):
     return c is not None and c[0] is not None
 
 
-def holds(c, f, v):
+def has_value(c, f, v):
     return live(c) and dict(c[0]).get(f) == v
 
 
@@ -92,14 +92,14 @@ def delete_if_names(k, p):
 
 
 def look(p, f, v):
-    return lambda st: holds(st.get(prk(p)), f, v)
+    return lambda st: has_value(st.get(prk(p)), f, v)
 
 
 def fence(p, f, v, token):
-    """Return True if p holds the value. Otherwise keep everything prepared on p before now from committing."""
+    """Return True if p has the value. Otherwise keep everything prepared on p before now from committing."""
     def run(st):
         c = st.get(prk(p))
-        if holds(c, f, v):
+        if has_value(c, f, v):
             return True
         facets, rev, n, past = c or (None, None, 0, ())
         st[prk(p)] = (facets, rev, token if MUTANT == "fencetoken" else n + 1, past)
@@ -129,13 +129,13 @@ def commit(p, expect, facets, token, log):
 # ---- verbs -----------------------------------------------------------------------------------
 
 def take(k, seen, new, tag):
-    """Step 2: take over an SRK that is there, without the wait: 'held' | 'taken' | 'again'."""
+    """Step 2: take over an SRK that is there, without the wait: 'in use' | 'taken' | 'again'."""
     f, v = k[1:]
     if MUTANT == "nofence":
         if (yield look(seen[0], f, v)):
-            return "held"
+            return "in use"
     elif (yield fence(seen[0], f, v, tag.split("/")[0])):
-        return "held"
+        return "in use"
     return "taken" if (yield compare_and_set(k, seen, new)) else "again"
 
 
@@ -148,7 +148,7 @@ def claim(p, op, f, v):
             return "ok"
         n += 1
         r = yield from take(srk(f, v), seen, (p, op), "%s/%s%d" % (op, f, n))
-        if r == "held":
+        if r == "in use":
             return "conflict" if seen[0] == p else "duplicate"
         if r == "taken":
             return "ok"
@@ -164,7 +164,7 @@ def look_aside(p, op, f, v):
                 break
             n += 1
             r = yield from take(srk(g, v), seen, None, "%s/%s-%s%d" % (op, f, g, n))
-            if r == "held":
+            if r == "in use":
                 return "duplicate"
             if r == "taken":
                 break

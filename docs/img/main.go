@@ -75,14 +75,14 @@ func drawIdentifiers() string {
 	for i, field := range account {
 		y := 44 + 56*i
 		box(&b, "box", pillX, y, pillW, 40, 20)
-		labelled(&b, pillX+20, y+26, field)
+		drawField(&b, pillX+20, y+26, field)
 		fmt.Fprintf(&b, `<path class="leads" d="M%d %d C %d %d, %d %d, %d %d" marker-end="url(#leads)"/>`+"\n",
 			pillX+pillW, y+20, pillX+pillW+80, y+20, cardX-80, 112, cardX-8, 112)
 	}
 	box(&b, "box", cardX, 40, cardW, 150, 8)
 	text(&b, cardX+20, 68, "title", "user/uid:9a4c88dbc084")
 	for i, field := range append(account, [2]string{"tags", "admin, early bird"}) {
-		labelled(&b, cardX+20, 96+26*i, field)
+		drawField(&b, cardX+20, 96+26*i, field)
 	}
 	rival(&b)
 	b.WriteString("</svg>\n")
@@ -112,8 +112,8 @@ func text(b *strings.Builder, x, y int, class, s string) {
 	fmt.Fprintf(b, `<text class="%s" x="%d" y="%d">%s</text>`+"\n", class, x, y, s)
 }
 
-// labelled draws a field's name and its value.
-func labelled(b *strings.Builder, x, y int, field [2]string) {
+// drawField draws a field's name and its value.
+func drawField(b *strings.Builder, x, y int, field [2]string) {
 	text(b, x, y, "field", field[0])
 	text(b, x+96, y, "", field[1])
 }

@@ -11,8 +11,8 @@ const app = express().disable('x-powered-by')
 // Express calls this setting "trust proxy".
 app.set('trust proxy', process.env.TRUST_PROXY ?? false)
 
-// The URL of the site, for links in mails and for its own forms, and the names and options of its
-// cookies.
+// The URL of the site, with which links in mails begin and from which forms must come, and the
+// names and options of its cookies.
 let site, cookie
 
 const send = (res, status, page) => res.status(status).type('html').send(page.text)
@@ -245,7 +245,7 @@ app.post('/logout-everywhere', signedIn, async (req, res) => {
 app.post('/password', signedIn, async (req, res) => {
   const { current, password } = input(req, 'current', 'password')
   try {
-    // All sessions end with the old password, and this visitor gets a new one.
+    // The change ends all sessions, and this visitor gets a new session.
     const change = { current, password, owner_session: secretOf(req), session: {}, ...visitorOf(req) }
     setSession(res, await ask('PUT', `${pathOf(req.entry)}/password`, change))
   } catch (err) {

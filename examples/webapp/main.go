@@ -106,7 +106,7 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 	if s.url == "" {
 		s.url = fmt.Sprint("http://localhost:", listener.Addr().(*net.TCPAddr).Port)
 	}
-	handler, err := s.handler(db, users, s.url)
+	handler, err := s.handler(db, users, strings.TrimSuffix(s.url, "/"))
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -144,7 +144,7 @@ func (v *visitor) checkProblem(body, field, text string) {
 	}
 }
 
-// link returns the link of the only mail since the last call.
+// link returns the link of the only mail since the last call of link or links.
 func (v *visitor) link(to string) string {
 	v.t.Helper()
 	links := v.links()
@@ -289,7 +289,7 @@ func TestAccount(t *testing.T) {
 		}
 
 		const now = "battery staple horse"
-		v.checkProblem(v.do(422, "/account/email", "email", "new@example.com"), "password", "Wrong name or password.")
+		v.checkProblem(v.do(422, "/account/email", "email", "new@example.com"), "password", "This field is required.")
 		v.checkProblem(v.do(422, "/account/email", "email", "new@example.com", "password", password), "password", "Wrong name or password.")
 		v.checkProblem(v.do(422, "/account/email", "email", "no address", "password", now), "email", "This is not an e-mail address.")
 		v.do(303, "/account/email", "email", "new@example.com", "password", now)
@@ -308,18 +308,18 @@ func TestAccount(t *testing.T) {
 			t.Error("the page does not show the new address, or not as verified")
 		}
 
-		for _, typed := range []string{" newer@example.com ", "\u3000new@example.com "} {
-			want := strings.TrimSpace(typed)
-			v.do(303, "/account/email", "email", typed, "password", now)
+		for _, entered := range []string{" newer@example.com ", "\u3000new@example.com "} {
+			want := strings.TrimSpace(entered)
+			v.do(303, "/account/email", "email", entered, "password", now)
 			links := v.links()
 			if links[want] == "" {
-				t.Fatalf("%q: the mails go to %v, want one to %s", typed, links, want)
+				t.Fatalf("%q: the mails go to %v, want one to %s", entered, links, want)
 			}
 			v.do(303, "/confirm", "token", tokenOf(links[want]))
 			e, err := v.s.flows.Users.Find(t.Context(), hints.Any(want))
 			must(t, err)
 			if got := e.Text("email"); got != want {
-				t.Errorf("%q: stored as %q, want %q", typed, got, want)
+				t.Errorf("%q: stored as %q, want %q", entered, got, want)
 			}
 		}
 
@@ -366,7 +366,7 @@ func TestAddresses(t *testing.T) {
 		const at, first, work = "/account/addresses", "ann@example.com", "ann@work.example"
 		v.newVisitor().signUp("bob@example.com", "bob")
 		v.signUp(first, "ann")
-		v.checkProblem(v.do(422, at, "do", "add", "email", work), "password", "Wrong name or password.")
+		v.checkProblem(v.do(422, at, "do", "add", "email", work, "password", "wrong"), "password", "Wrong name or password.")
 		v.checkProblem(v.do(422, at, "do", "add", "email", "no address", "password", password), "email", "This is not an e-mail address.")
 		link, page := v.addAddress(work, first)
 		_, same := v.addAddress("bob@example.com", first)
@@ -431,7 +431,8 @@ func TestUnverifiedAddress(t *testing.T) {
 	})
 }
 
-// TestFullAddresses checks an account with as many addresses as the schema allows.
+// TestFullAddresses checks that an account with as many addresses as the schema allows gets no
+// further one, and that the link for it works once another address is removed.
 func TestFullAddresses(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		const first = "ann@example.com"

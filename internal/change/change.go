@@ -71,8 +71,8 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 
 // Update returns the change that replaces all facets of an entry with the given ones, and sets the
 // store's own fields in own. old is the entry as it was read. In own, an empty value removes its
-// field, and the field ~tokens ends all single-use tokens. An unproven entry that gives up an
-// address loses its tags. Update reports false if there is nothing to change.
+// field, and the field ~tokens revokes all single-use tokens. An unproven entry (see ErrUnproven)
+// that gives up an address loses its tags. Update reports false if there is nothing to change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
@@ -92,7 +92,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	if err == nil && givesUp && t.Schema.Tertiary[TagsName].Kind == "set" {
 		err = t.SetTertiary(&c, []Content{{Name: TagsName, Kind: "set"}})
 		for i := range c.Drop {
-			c.Drop[i].Silent = true // unless the caller finds that there are tags
+			c.Drop[i].Silent = true // the caller sets it to false if the entry has tags
 		}
 	}
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
@@ -144,9 +144,9 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	}
 	c.Tokens.Known = old.Tokens().Any()
 	further := store.FurtherIn(old.Fields, "")
-	c.Release, _ = keysOnlyIn(t.appendOwned(nil, old, further), nil, t.SRK)
+	c.Release, _ = keysOnlyIn(appendOwned(nil, t.Secondary, old, further), nil, t.SRK)
 	c.Unindex, _ = keysOnlyIn(appendWritten(nil, t.Indexed, old.Fields, further), nil, t.IndexKey)
-	c.Unrank, _ = t.Places(old)
+	c.Unrank, _ = t.Positions(old)
 	c.Drop = t.Guard.Containers(old.Key)
 	if counters, err := throttle.Key(old.Key); err == nil {
 		c.Drop = append(c.Drop, store.Container{Key: counters})
@@ -154,7 +154,7 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	if sessions, err := session.Key(old.Key); err == nil && old.Fields[session.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
-	// Enrolling a factor needs a session, and factors that were removed may have left members.
+	// Enrolling a factor needs a session. A removed factor may have left members in the record.
 	mayHaveFactors := old.Factors().Any() || old.Fields[session.FieldEpoch] != ""
 	if factors, err := factor.Key(old.Key); err == nil && mayHaveFactors {
 		c.Drop = append(c.Drop, store.Container{Key: factors})
@@ -227,16 +227,16 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 	if len(old.Fields) == 0 {
 		c.Set = make([]store.Facet, 0, len(facets)+OwnFields)
 	}
-	if err := diffFacets(&c, old, facets, own).check(old); err != nil {
+	size, several := diffFacets(&c, old, facets, own)
+	if err := size.check(old); err != nil {
 		return c, err
 	}
 	if missing := t.MissingErrors(old, facets); len(missing) > 0 {
 		return c, missing[0]
 	}
-	was := store.FurtherIn(old.Fields, "")
-	further := was
-	if hasFurther(own) {
-		further = store.FurtherIn(furtherAfter(old.Fields, own), "")
+	var was, further []store.Further // before and after the change
+	if several {
+		was, further = store.FurtherIn(old.Fields, ""), store.FurtherIn(furtherAfter(old.Fields, own), "")
 	}
 	if err := t.checkCounts(was, further); err != nil {
 		return c, err
@@ -247,13 +247,14 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 	if err := t.diffIndexes(&c, old, was, facets, further); err != nil {
 		return c, err
 	}
-	err := t.diffPlaces(&c, old, facets)
+	err := t.diffPositions(&c, old, facets)
 	return c, err
 }
 
 // diffFacets sets and unsets the facets that differ, and removes the marks of verification and the
-// labels of these facets. It returns the extent of the changed entry.
-func diffFacets(c *store.Change, old store.Record, facets, own map[string]string) (size extent) {
+// labels of these facets. It returns the extent of the changed entry, and reports whether old or
+// own has further values.
+func diffFacets(c *store.Change, old store.Record, facets, own map[string]string) (size extent, further bool) {
 	for field, wire := range facets {
 		size.add(field, wire)
 		if was, had := old.Fields[field]; !had || was != wire {
@@ -267,6 +268,7 @@ func diffFacets(c *store.Change, old store.Record, facets, own map[string]string
 			}
 			continue
 		}
+		further = further || store.IsFurther(field)
 		if _, replaced := own[field]; replaced {
 			continue
 		}
@@ -280,7 +282,7 @@ func diffFacets(c *store.Change, old store.Record, facets, own map[string]string
 			size.add(field, wire)
 		}
 	}
-	return size
+	return size, further || hasFurther(own)
 }
 
 // MissingErrors returns an error for each required field that a new entry lacks or that an entry
@@ -296,10 +298,10 @@ func (t *Type) MissingErrors(old store.Record, facets map[string]string) (errs [
 	return errs
 }
 
-// appendOwned appends the canonical values that an entry owns, as they are stored. It does not
-// recompute them.
-func (t *Type) appendOwned(all []fieldValue, r store.Record, further []store.Further) []fieldValue {
-	for _, field := range t.Secondary {
+// appendOwned appends the canonical values of the given fields of an entry, and its further values,
+// as they are stored. It does not recompute them.
+func appendOwned(all []fieldValue, fields []string, r store.Record, further []store.Further) []fieldValue {
+	for _, field := range fields {
 		if value := r.SKV(field); value != "" {
 			all = append(all, fieldValue{field, value})
 		}
@@ -314,17 +316,27 @@ func (t *Type) appendOwned(all []fieldValue, r store.Record, further []store.Fur
 // the further values before and after the change. It does not compute the canonical form of a facet
 // that stays as it is.
 func (t *Type) diffSecondaries(c *store.Change, old store.Record, was []store.Further, facets map[string]string, further []store.Further) error {
+	fields := t.Secondary
+	var changed [enoughValues]string
+	if len(was)+len(further) == 0 { // a facet that stays would be on both sides
+		fields = changed[:0]
+		for _, field := range t.Secondary {
+			if !stays(old, facets, field) {
+				fields = append(fields, field)
+			}
+		}
+	}
 	var space [2][enoughValues]fieldValue // so that values are compared without allocating
-	before, after := t.appendOwned(space[0][:0], old, was), space[1][:0]
-	for _, field := range t.Secondary {
-		written, has := facets[field]
-		if stored, had := old.Fields[field]; has && had && stored == written {
+	before, after := appendOwned(space[0][:0], fields, old, was), space[1][:0]
+	for _, field := range fields {
+		if stays(old, facets, field) {
 			if skv := old.SKV(field); skv != "" {
 				after = append(after, fieldValue{field, skv})
 			}
 			continue
 		}
 		canonical := ""
+		written, has := facets[field]
 		if has {
 			if canonical = t.Schema.Canonical(written); canonical != "" {
 				after = append(after, fieldValue{field, canonical})
@@ -340,13 +352,20 @@ func (t *Type) diffSecondaries(c *store.Change, old store.Record, was []store.Fu
 	if c.Claim, without = keysOnlyIn(after, before, t.SRK); without != "" {
 		return Invalid(without, "key", "not a value that a record key can hold")
 	}
-	before = appendWritten(before[:0], t.Secondary, old.Fields, was)
-	after = appendWritten(after[:0], t.Secondary, facets, further)
+	before = appendWritten(before[:0], fields, old.Fields, was)
+	after = appendWritten(after[:0], fields, facets, further)
 	for v := range onlyIn(before, after) {
 		c.Tokens.Gone = append(c.Tokens.Gone, token.Value{Field: v.field, Written: v.value})
 	}
 	t.addElsewhere(c)
 	return nil
+}
+
+// stays reports whether an entry has a facet and keeps it as it is.
+func stays(old store.Record, facets map[string]string, field string) bool {
+	written, has := facets[field]
+	stored, had := old.Fields[field]
+	return has && had && written == stored
 }
 
 // diffIndexes removes the entry from the index sets of values that it loses, and adds it to those

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// testType returns a type with two secondary fields, an index and indexed tags.
+// testType returns a type with two secondary fields, an indexed one, indexed tags, and more.
 func testType(t *testing.T, fold schema.Fold) *Type {
 	t.Helper()
 	s := schema.Schema{Types: map[string]schema.Type{"user": {

@@ -18,8 +18,8 @@ import (
 )
 
 // A secondary field may have further values besides its facet; see store.Further. In the arguments
-// of Create and Update, they are among the store's own fields. All functions here handle the
-// further values of every record, whatever the schema says: a program may change an entry under a
+// of Create and Update, they are among the store's own fields. A change also keeps and counts
+// further values that the schema does not have, because a program may change an entry under a
 // schema that does not have them yet.
 
 // hasFurther reports whether fields contain a further value.
@@ -89,7 +89,7 @@ func (t *Type) keepAttributes(old store.Record, field, facet string, own map[str
 	f.Field, f.Written = field, facet
 	mark := t.verifiedMark(f)
 	if old.SKV(field) == canonical {
-		mark.Wire = store.Unverified(facet) // if marked is true, it was not verified before
+		mark.Wire = store.Unverified(facet) // used if marked: the other spelling was not verified
 	}
 	if marked && mark.Wire != "" && own[mark.Field] == "" {
 		own[mark.Field] = mark.Wire
@@ -291,8 +291,9 @@ type Value struct {
 	Text     string
 	Label    string // "" keeps the label that the entry has for the value
 	Verified int64  // when it was verified, in seconds since 1970; 0 keeps the mark of the entry
-	// Unverified says that the value does not sign in before it is verified, even if it is the
-	// first. It has no effect on a value that is marked as verified, or that already is the first.
+	// Unverified says that nobody can sign in with the value before it is verified, even if it is
+	// the first. It has no effect on a value that is marked as verified, or that already is the
+	// first.
 	Unverified bool
 }
 
@@ -341,7 +342,7 @@ func (t *Type) SetValues(old store.Record, facets, own map[string]string, field 
 	}
 	t.setFirst(old, facets, own, all[0], values[0])
 	all, isNew = all[1:], isNew[1:]
-	store.SetPlaces(all, func(i int) bool { return isNew[i] })
+	store.SetPositions(all, func(i int) bool { return isNew[i] })
 	for _, f := range all {
 		own[f.Name()] = f.Text()
 	}
@@ -349,7 +350,7 @@ func (t *Type) SetValues(old store.Record, facets, own map[string]string, field 
 }
 
 // encodeValue returns a value of a field as it is stored. before holds the values that the entry
-// has, the facet first. If v is one of them, was is its index, and v keeps its place, its label
+// has, the facet first. If v is one of them, was is its index, and v keeps its position, its label
 // and, if the text is the same, its mark of verification. Otherwise was is -1.
 func (t *Type) encodeValue(field string, v Value, before []store.Further, now time.Time) (f store.Further, was int, err error) {
 	known, encoded := map[string]string{}, map[string]string{}
@@ -364,7 +365,7 @@ func (t *Type) encodeValue(field string, v Value, before []store.Further, now ti
 		return f, 0, Invalid(field, "key", "not a value that a record key can hold")
 	}
 	if was = indexOf(before, f); was >= 0 {
-		f.Place, f.Label = before[was].Place, before[was].Label
+		f.Position, f.Label = before[was].Position, before[was].Label
 		if before[was].Written == f.Written {
 			f.Verified = before[was].Verified
 		}

@@ -82,7 +82,7 @@ func (t *Type) holds(c store.Change, old store.Record, srk recordkey.Key, releas
 	if slices.ContainsFunc(c.Claim, has) {
 		return false
 	}
-	for _, v := range t.appendOwned(nil, old, store.FurtherIn(old.Fields, "")) {
+	for _, v := range appendOwned(nil, t.Secondary, old, store.FurtherIn(old.Fields, "")) {
 		other, ok := t.SRK(v.field, v.value)
 		if ok && has(other) && !slices.Contains(released, other) {
 			return false

@@ -173,7 +173,7 @@ func (t *Type) storeFurther(c *store.Change, old store.Record, f store.Further, 
 	if moves {
 		c.Unset = append(c.Unset, name)
 	}
-	f.Canonical, f.Place = canonical, min(f.Place, maxFurtherPlace)
+	f.Canonical, f.Position = canonical, min(f.Position, maxFurtherPosition)
 	if moves || old.Fields[name] != f.Text() {
 		c.Set = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()})
 	}
@@ -195,9 +195,9 @@ func (t *Type) repairAttributes(c *store.Change, old store.Record, f store.Furth
 	}
 }
 
-// maxFurtherPlace limits the place that a repair stores. A further value whose place cannot be read
-// gets this one.
-const maxFurtherPlace = 1 << 20
+// maxFurtherPosition limits the position that a repair stores. A further value whose position
+// cannot be read gets this one.
+const maxFurtherPosition = 1 << 20
 
 // repairSKV stores the canonical form of the facet that a secondary field has after c, as setSKV
 // does. It does not remove a stored form that equals the facet.
@@ -425,7 +425,7 @@ func (t *Type) removeOldFurther(c *store.Change, old store.Record, renames map[s
 		f.Canonical = t.Schema.Canonical(f.Written)
 		i := indexOf(kept, f)
 		if i >= 0 && f.Written != kept[i].Written && f.Verified > 0 && kept[i].Verified == 0 {
-			f.Place = kept[i].Place
+			f.Position = kept[i].Position
 			f, kept[i] = kept[i], f
 			c.Set = append(c.Set, store.Facet{Field: kept[i].Name(), Wire: kept[i].Text()})
 		}

@@ -11,38 +11,38 @@ import (
 )
 
 // An ordered index is a sorted set at ~/order/TYPE/FIELD. All members have score 0, so that Redis
-// sorts them by their bytes. A member is called the place of an entry. It consists of the facet in
-// a form whose bytes sort like the values, an end marker that sorts before anything that could
+// sorts them by their bytes. A member is called the position of an entry. It consists of the facet
+// in a form whose bytes sort like the values, an end marker that sorts before anything that could
 // continue the form, and the relative PRK. An entry that has no facet, or one without such a form,
-// has a place before all others. Indexes that earlier versions stored leave such entries out.
+// has a position before all others. Indexes that earlier versions stored leave such entries out.
 //
 //	text         the canonical form, which sorts by code point, as UTF-8 does; if the facet is
 //	             written differently, its written form and another end marker precede the PRK, so
-//	             that no two facets have the same place
+//	             that no two facets have the same position
 //	json         as it is
 //	number       NaN, then by size
 //	date         by time
 //	boolean      null, false, true
 
-// The markers that end a value in a place. A zero byte inside a value is followed by 0xff.
+// The markers that end a value in a position. A zero byte inside a value is followed by 0xff.
 const (
-	placeEnd     = "\x00\x01"
-	placeAfter   = "\x00\x02" // after all places of a value and before those of any greater one
-	placeWritten = "\x00\x03" // the value as it is written follows
-	placeUnset   = "\x00\x00" // no value: the PRK follows; sorts before all values
-	zeroInside   = "\x00\xff"
+	positionEnd     = "\x00\x01"
+	positionAfter   = "\x00\x02" // after all positions of a value, before those of any greater one
+	positionWritten = "\x00\x03" // the value as it is written follows
+	positionUnset   = "\x00\x00" // no value: the PRK follows; sorts before all values
+	zeroInside      = "\x00\xff"
 )
 
-// maxPlace is the length in bytes of the longest value that has a place. The same limit applies to
-// values in keys.
-const maxPlace = 1 << 10
+// maxPosition is the length in bytes of the longest value that has a position. The same limit
+// applies to values in keys.
+const maxPosition = 1 << 10
 
 // sortableForm returns a facet in a form whose bytes sort like the values. It reports false for a
 // facet that is longer than 1 KiB or that the codec cannot read.
 func (t *Type) sortableForm(field, wire string) (string, bool) {
 	c := t.Schema.Codec(field)
 	v, err := schema.Decode(c, wire)
-	if err != nil || len(wire) > maxPlace {
+	if err != nil || len(wire) > maxPosition {
 		return "", false
 	}
 	number, isNumber := v.Number()
@@ -51,9 +51,9 @@ func (t *Type) sortableForm(field, wire string) (string, bool) {
 	switch {
 	case IsText(c):
 		canonical := t.Schema.Canonical(wire)
-		// A canonical form longer than maxPlace is cut, since the value as it is written follows
-		// it.
-		return canonical[:min(len(canonical), maxPlace)], true
+		// A canonical form longer than maxPosition is cut. Values with the same cut form still have
+		// different positions, because the value as it is written follows.
+		return canonical[:min(len(canonical), maxPosition)], true
 	case c == schema.CodecJSON:
 		return wire, true
 	case v.IsNull():
@@ -87,21 +87,21 @@ func sortableNumber(f float64) string {
 
 func bigEndian(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// escapeZeros returns a value as places contain it, with its zero bytes escaped.
+// escapeZeros returns a value as positions contain it, with its zero bytes escaped.
 func escapeZeros(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
 
-// OrderBound returns where the places of a value begin in the ordered index of a field or, with
-// end, where they end. It reports false for a value that has no place.
+// OrderBound returns where the positions of a value begin in the ordered index of a field or, with
+// end, where they end. It reports false for a value that has no position.
 func (t *Type) OrderBound(field, wire string, end bool) (string, bool) {
 	value, ok := t.sortableForm(field, wire)
 	if end {
-		return escapeZeros(value) + placeAfter, ok
+		return escapeZeros(value) + positionAfter, ok
 	}
-	return escapeZeros(value) + placeEnd, ok
+	return escapeZeros(value) + positionEnd, ok
 }
 
-// OrderPrefix returns the common prefix of the places of all texts that start with begin. Space at
-// the end of begin counts, although the canonical form of a whole text does not keep it.
+// OrderPrefix returns the common prefix of the positions of all texts that start with begin. Space
+// at the end of begin counts, although the canonical form of a whole text does not keep it.
 // OrderPrefix reports false if the field holds no texts.
 func (t *Type) OrderPrefix(field, begin string) (string, bool) {
 	canonical, whole := strings.CutSuffix(t.Schema.Canonical(begin+"x"), "x")
@@ -112,17 +112,17 @@ func (t *Type) OrderPrefix(field, begin string) (string, bool) {
 }
 
 // FirstValue is the lowest bound of an ordered index that excludes the entries without a value.
-const FirstValue = placeEnd
+const FirstValue = positionEnd
 
-// Place returns the place of a live entry in the ordered index of a field. It reports false if the
-// entry has no value that can be ordered and the index does not list such entries.
-func (t *Type) Place(r store.Record, field string) (store.Ranked, bool) {
+// Position returns the position of a live entry in the ordered index of a field. It reports false
+// if the entry has no value that can be ordered and the index does not list such entries.
+func (t *Type) Position(r store.Record, field string) (store.Ranked, bool) {
 	wire, has := r.Fields[field]
-	member := placeUnset
+	member := positionUnset
 	if value, ok := t.sortableForm(field, wire); has && ok {
-		member = escapeZeros(value) + placeEnd
+		member = escapeZeros(value) + positionEnd
 		if IsText(t.Schema.Codec(field)) && value != wire {
-			member += placeWritten + escapeZeros(wire) + placeEnd
+			member += positionWritten + escapeZeros(wire) + positionEnd
 		}
 	} else if !t.Schema.ListsUnset() {
 		return store.Ranked{}, false
@@ -140,25 +140,25 @@ func (t *Type) OrderKey(field string) (recordkey.Key, error) {
 	return k.In(t.ns), err
 }
 
-// Places returns the places of a live entry in the ordered indexes of its type, and the fields
-// whose facets cannot be ordered.
-func (t *Type) Places(r store.Record) (places []store.Ranked, unordered []string) {
+// Positions returns the positions of a live entry in the ordered indexes of its type, and the
+// fields whose facets cannot be ordered.
+func (t *Type) Positions(r store.Record) (positions []store.Ranked, unordered []string) {
 	for _, field := range t.Ordered {
 		if wire, has := r.Fields[field]; has {
 			if _, ok := t.sortableForm(field, wire); !ok {
 				unordered = append(unordered, field)
 			}
 		}
-		if p, ok := t.Place(r, field); ok {
-			places = append(places, p)
+		if p, ok := t.Position(r, field); ok {
+			positions = append(positions, p)
 		}
 	}
-	return places, unordered
+	return positions, unordered
 }
 
-// diffPlaces adds to a change the places that the entry leaves and takes. It returns an error for a
-// new facet that cannot be ordered.
-func (t *Type) diffPlaces(c *store.Change, old store.Record, facets map[string]string) error {
+// diffPositions adds to a change the positions that the entry leaves and takes. It returns an error
+// for a new facet that cannot be ordered.
+func (t *Type) diffPositions(c *store.Change, old store.Record, facets map[string]string) error {
 	for _, field := range t.Ordered {
 		wire, has := facets[field]
 		was, had := old.Fields[field]
@@ -166,29 +166,29 @@ func (t *Type) diffPlaces(c *store.Change, old store.Record, facets map[string]s
 			if has == had && wire == was {
 				continue
 			}
-			if p, ok := t.Place(old, field); ok {
+			if p, ok := t.Position(old, field); ok {
 				c.Unrank = append(c.Unrank, p)
 			}
 		}
 		if _, ok := t.sortableForm(field, wire); has && !ok {
 			return Invalid(field, "key", "not a value that an ordered index can hold: it is over 1 KiB")
 		}
-		if p, ok := t.Place(store.Record{Key: old.Key, Fields: facets}, field); ok {
+		if p, ok := t.Position(store.Record{Key: old.Key, Fields: facets}, field); ok {
 			c.Rank = append(c.Rank, p)
 		}
 	}
 	return nil
 }
 
-// PlaceOwner returns the relative PRK in a member of an ordered index, or "" if the member is not a
-// place.
-func PlaceOwner(member string) string {
-	if prk, ok := strings.CutPrefix(member, placeUnset); ok {
+// PositionOwner returns the relative PRK in a member of an ordered index, or "" if the member is
+// not a position.
+func PositionOwner(member string) string {
+	if prk, ok := strings.CutPrefix(member, positionUnset); ok {
 		return prk
 	}
-	_, rest, _ := strings.Cut(member, placeEnd)
-	if strings.HasPrefix(rest, placeWritten) {
-		_, rest, _ = strings.Cut(rest, placeEnd)
+	_, rest, _ := strings.Cut(member, positionEnd)
+	if strings.HasPrefix(rest, positionWritten) {
+		_, rest, _ = strings.Cut(rest, positionEnd)
 	}
 	return rest
 }

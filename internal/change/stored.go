@@ -21,13 +21,13 @@ type Stored struct {
 	Generation string // "" if nothing is stored
 	Text       string // the schema as it is stored
 	Type       schema.Type
-	Next       string          // the schema of a change that stops all other writers; "" for none
+	Next       string          // the new schema, during a change that stops writers; "" for none
 	written    map[string]bool // tertiary records that were ever written, declared or not
 }
 
-// FieldNext is the field of ~/schema/TYPE that holds, during a change that stops all other writers,
-// the schema to which that change brings the records. The other fields then hold the schema that
-// the records still follow, and a generation that no program has, so that every write is refused.
+// FieldNext is a field of ~/schema/TYPE. While a schema change stops all other writers, it holds
+// the schema to which the change brings the records. The other fields then hold the schema that the
+// records still follow, and a generation that no program has, so that every write is refused.
 //
 //	fingerprint  ~1f0c…>a93e…
 //	schema       {"primary":"uid","fold":"exact",…}
@@ -103,7 +103,7 @@ func StoredText(t schema.Type) string {
 }
 
 // NextText returns the JSON that FieldNext holds. It has the former names of fields, so that an
-// interrupted change continues to rename them.
+// interrupted schema change continues to rename them.
 func NextText(t schema.Type) string {
 	text, _ := json.Marshal(t) // cannot fail for texts and numbers
 	return string(text)

@@ -70,7 +70,7 @@ type Type struct {
 	mayHold        bool                    // a field may hold values; see Hold
 	codecs         map[string]schema.Codec // of fields, except those that read every text
 	Guard          store.Guard             // every write compares it with the stored schema
-	Building       *schema.Building        // indexes that no query uses yet
+	Building       *schema.Building        // roles and rules of an unfinished migration
 	ChangeUnderWay bool                    // a schema change is the reason for Building
 	compared       *atomic.Bool            // known to agree with the stored schema
 	declared       schema.Type             // by the program; may differ from Schema
@@ -135,8 +135,9 @@ func ordersAny(st schema.Type) bool {
 	return false
 }
 
-// Rivals returns the fields, sorted, in which no other entry can have the value that an entry has
-// in a secondary field: all typed fields if the field is typed, or else the field alone.
+// Rivals returns the fields, sorted, whose values are compared with those of a secondary field: no
+// two entries have the same value in any of them. If the field is typed, they are all typed fields.
+// Otherwise the field is alone.
 func (t *Type) Rivals(field string) []string { return rivals(t.crossing, field) }
 
 // SettledRivals returns the Rivals of a field without the fields that are becoming typed, in which

@@ -104,8 +104,8 @@ type Proved struct{ Field, Written string }
 
 // dropOthers removes from facets and own the values that may lead to the person who registered the
 // entry: all further values, all values of secondary fields except the proved one and names, and
-// the addresses in other fields. A required facet stays. If its field is secondary, it receives no
-// secrets until it is verified.
+// the addresses in other fields. A required facet stays. If its field is secondary, no secrets are
+// sent to it until it is verified.
 func (t *Type) dropOthers(old store.Record, facets, own map[string]string, proved Proved) {
 	for name := range furtherAfter(old.Fields, own) {
 		own[name] = ""

@@ -81,7 +81,7 @@ func TestClaimsWhileBecomingTyped(t *testing.T) {
 	}
 }
 
-// TestUniqueTexts checks which values of two entries exclude each other.
+// TestUniqueTexts checks the texts of values. Two entries may not have values with the same text.
 func TestUniqueTexts(t *testing.T) {
 	typ := untypedType(t)
 	texts := func(pairs ...string) []string { return typ.UniqueTexts(record(pairs...).Fields) }

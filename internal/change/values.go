@@ -201,8 +201,8 @@ func ruleError(err error) error {
 }
 
 // RefusalReason returns the reason why a facet must not be written, or "" if it may be written. A
-// facet is refused if the type is not open and UndeclaredReason returns a reason, or if the stored
-// schema has the field but the program's own schema does not.
+// facet is refused if the type is not open and UndeclaredReason returns a reason. It is also
+// refused if the type in the program's own schema is not open and does not have the field.
 func (t *Type) RefusalReason(field string) string {
 	reason := ""
 	if !t.Schema.Open {

@@ -93,6 +93,7 @@ var publicErrors = map[string]error{
 	"migrate.ErrCollision":      migrate.ErrCollision,
 	"migrate.ErrNotEmpty":       migrate.ErrNotEmpty,
 	"migrate.ErrNamespace":      migrate.ErrNamespace,
+	"transfer.ErrLost":          transfer.ErrLost,
 	"transfer.ErrInput":         transfer.ErrInput,
 	"transfer.ColumnError":      &transfer.ColumnError{},
 	"web.ErrMailQueueFull":      web.ErrMailQueueFull,

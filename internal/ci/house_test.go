@@ -80,7 +80,7 @@ func TestPhrases(t *testing.T) {
 // tests do not count.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "../../...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "../../...")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
@@ -88,8 +88,8 @@ func imports(t *testing.T) map[string][]string {
 	imported := map[string][]string{}
 	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
 		var p struct {
-			ImportPath       string
-			Imports, GoFiles []string
+			ImportPath string
+			Imports    []string
 		}
 		if err := d.Decode(&p); err != nil {
 			t.Fatal(err)

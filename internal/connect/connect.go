@@ -62,13 +62,13 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 		if o := c.Options(); o.ClientSideCache != nil || o.ClientSideCacheConfig != nil {
 			return nil, fmt.Errorf("%w: %s", store.ErrUnsuitable, stale)
 		}
-		boundClient(c)
+		limitReplies(c)
 		return single.New(c, single.Options{}), nil
 	case *redis.ClusterClient:
 		if err := checkReadsMasters(c.Options()); err != nil {
 			return nil, err
 		}
-		return cluster.New(c, cluster.Options{OnNode: boundClient}), nil
+		return cluster.New(c, cluster.Options{OnNode: limitReplies}), nil
 	case nil:
 		return nil, fmt.Errorf("%w: nil", store.ErrUnsuitable)
 	}

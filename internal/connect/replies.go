@@ -236,11 +236,12 @@ func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
 }
 
 // handshakeTimeout is how long a server may take for the TLS handshake. A port that does not speak
-// TLS never answers.
+// TLS, such as the plain port of Redis, may never answer.
 const handshakeTimeout = 3 * time.Second
 
-// errHandshake is the error for a server that does not answer a TLS handshake.
-var errHandshake = errors.New("no answer to a TLS handshake")
+// errHandshake is the error for a server that answers a TLS handshake with something else, or not
+// in time.
+var errHandshake = errors.New("no TLS answer to a TLS handshake")
 
 // tlsDialer returns a dialer that makes the handshake itself, so that its failure has an error of
 // its own.
@@ -268,8 +269,8 @@ func tlsDialer(dial redis.DialHook, t *tls.Config, limit time.Duration) redis.Di
 // hooked holds the clients that already have the hook, since Use may get the same client twice.
 var hooked sync.Map
 
-// boundClient makes the client wrap each connection that it dials from now on in a boundedConn.
-func boundClient(c *redis.Client) {
+// limitReplies makes the client wrap each connection that it dials from now on in a boundedConn.
+func limitReplies(c *redis.Client) {
 	key := weak.Make(c)
 	if _, known := hooked.LoadOrStore(key, true); known {
 		return

@@ -6,7 +6,8 @@ import (
 )
 
 // A command is a Redis command that the store supports, or one of its own, such as SCANKEYS.
-// Replies are those of Redis 7, except that unordered replies are sorted.
+// Replies are those of Redis 7, except that unordered replies are sorted, and that SSCAN, HSCAN and
+// ZSCAN return everything in one step.
 type command struct {
 	min, max int // number of arguments; a negative max means any number
 	// run executes the command. It changes nothing if it returns an errorReply.

@@ -29,7 +29,8 @@ func matchKeys(d *data, args []string) any {
 	return keys
 }
 
-// scanAll implements SCAN. It returns all keys in one step, since a Redis cursor is only a number.
+// scanAll implements SCAN. It returns all keys in one step, because the cursor of SCAN is a number,
+// which cannot name the key at which to continue.
 func scanAll(d *data, args []string) any {
 	pattern, err := scanPattern(args[1:])
 	if err != nil {

@@ -136,8 +136,9 @@ func addEntry(d *data, args []string) any {
 	if len(rest) < 3 || len(rest)%2 == 0 {
 		return errorReply("ERR wrong number of arguments for 'xadd' command")
 	}
-	given, ok := parseStreamID(rest[0], 0)
-	if !ok && rest[0] != "*" {
+	ms, next := strings.CutSuffix(rest[0], "-*") // the next ID of a millisecond
+	given, ok := parseStreamID(ms, 0)
+	if !ok && rest[0] != "*" || next && strings.Contains(ms, "-") {
 		return badStreamID
 	}
 	s, err := valueOf[*stream](d, args[0])
@@ -150,7 +151,10 @@ func addEntry(d *data, args []string) any {
 	}
 	id := streamID{ms: uint64(d.now)}
 	if ok {
-		if id = given; !last.less(id) {
+		if id = given; next && id.ms == last.ms {
+			id.seq = last.seq + 1
+		}
+		if !last.less(id) {
 			return errorReply("ERR The ID specified in XADD is equal or smaller than the target stream top item")
 		}
 	} else if !last.less(id) {

@@ -28,10 +28,10 @@ func removeMembers(d *data, args []string) any {
 	for _, member := range args[1:] {
 		s, err := valueOf[*set](d, args[0])
 		if s == nil {
-			if err == nil {
-				err = n
+			if err != nil {
+				return err
 			}
-			return err
+			return n
 		}
 		if _, found := s.get(member); found {
 			d.deleteMember(args[0], member)

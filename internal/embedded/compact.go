@@ -56,7 +56,7 @@ func (c *compaction) begin(s *Store, all root) {
 	go func() {
 		c.log, c.err = s.newFile(func(l *logFile) error { return c.writeRecords(l, all) })
 		close(c.done)
-		s.engine.want(nil) // so that finish is called even without further changes
+		s.engine.ensureWritten(nil) // so that finish is called even without further changes
 	}()
 }
 
@@ -145,7 +145,7 @@ func (c *compaction) copyTail(s *Store) {
 			c.err = errors.Join(c.err, s.discard(c.log))
 		}
 		close(c.done)
-		s.engine.want(nil)
+		s.engine.ensureWritten(nil)
 	}()
 }
 

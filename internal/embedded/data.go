@@ -33,10 +33,10 @@ func (r root) copy() root {
 	return r
 }
 
-// dueKey returns a text that contains a key. Such texts sort by the time at which the records
-// expire.
-func dueKey(until int64, key string) string {
-	return string(binary.BigEndian.AppendUint64(nil, uint64(until))) + key
+// dueKey returns key after a number, such as the time at which its record expires. Such texts sort
+// by the number.
+func dueKey(number int64, key string) string {
+	return string(binary.BigEndian.AppendUint64(nil, uint64(number))) + key
 }
 
 // data holds the records in memory. Every change goes through one of its methods, which also

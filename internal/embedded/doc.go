@@ -42,8 +42,8 @@
 // next write replaces them. Other invalid data are damage: the file is refused and not changed.
 //
 // Outdated changes remain in the file until it is rewritten. That happens while the store is in
-// use, if the file has grown to more than twice the size of its records (compact.go), and when a
-// store is opened, if more than half of its file is no longer needed.
+// use, if the file exceeds twice the size of its records by 16 MiB (compact.go), and when a store
+// is opened, if more than half of its file is no longer needed.
 //
 // # Limits
 //

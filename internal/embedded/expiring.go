@@ -22,7 +22,7 @@ import (
 // still wait.
 const (
 	orphanHistory = iota // histories of entries that do not exist
-	longToken            // tokens of entries that do not exist and that live for over a day
+	longToken            // tokens with a lifetime of over a day, of entries that do not exist
 	shortToken           // other tokens of entries that do not exist
 	requestToken         // requests of CreateOnce
 	guessCounter         // failures of strangers at an account or an unknown identifier
@@ -32,8 +32,8 @@ const (
 )
 
 // classLimits holds the maximum number of records of each class, and maxStrangers that of all
-// classes together. They leave memory for entries and their records. Only histories are evicted to
-// make room for other classes.
+// classes together. They leave memory for entries and their records. maxStrangers is the sum of all
+// limits but that of histories, so only histories are evicted to make room for other classes.
 var (
 	classLimits  = [numClasses]int{20_000, 4_000, 4_000, 4_000, 20_000, 6_000, 6_000}
 	maxStrangers = 44_000

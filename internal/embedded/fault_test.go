@@ -212,8 +212,8 @@ func TestReplacedFile(t *testing.T) {
 	}
 }
 
-// TestFolderAway moves the store's directory away. Meanwhile changes are refused, and reads are
-// answered from what is in the file. Once it is back, changes are made again.
+// TestFolderAway moves the store's directory away. Meanwhile changes are refused, and reads return
+// what was saved. Once the directory is back, changes are made again.
 func TestFolderAway(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

@@ -119,53 +119,53 @@ func (d *data) applyOne(op byte, key string, args []string) bool {
 		}
 		return n == 1
 	case opField:
-		return holds[*hash](o, true) && eachOf(args, 2, func(a []string) { d.setField(key, a[0], a[1]) })
+		return hasType[*hash](o, true) && eachOf(args, 2, func(a []string) { d.setField(key, a[0], a[1]) })
 	case opUnfield:
-		return holds[*hash](o, false) && eachOf(args, 1, func(a []string) { d.deleteField(key, a[0]) })
+		return hasType[*hash](o, false) && eachOf(args, 1, func(a []string) { d.deleteField(key, a[0]) })
 	case opMember:
-		return holds[*set](o, true) && eachOf(args, 1, func(a []string) { d.addMember(key, a[0]) })
+		return hasType[*set](o, true) && eachOf(args, 1, func(a []string) { d.addMember(key, a[0]) })
 	case opUnmember:
-		return holds[*set](o, false) && eachOf(args, 1, func(a []string) { d.deleteMember(key, a[0]) })
+		return hasType[*set](o, false) && eachOf(args, 1, func(a []string) { d.deleteMember(key, a[0]) })
 	case opScore:
-		return holds[*zset](o, true) && eachOf(args, 2, func(a []string) {
+		return hasType[*zset](o, true) && eachOf(args, 2, func(a []string) {
 			d.setScore(key, a[0], math.Float64frombits(number(a[1])))
 		})
 	case opUnscore:
-		return holds[*zset](o, false) && eachOf(args, 1, func(a []string) { d.deleteScore(key, a[0]) })
+		return hasType[*zset](o, false) && eachOf(args, 1, func(a []string) { d.deleteScore(key, a[0]) })
 	case opPush:
-		if !holds[*list](o, true) || n == 0 {
+		if !hasType[*list](o, true) || n == 0 {
 			return false
 		}
 		d.push(key, args...)
 		return true
 	case opItems:
-		if !holds[*list](o, true) {
+		if !hasType[*list](o, true) {
 			return false
 		}
 		d.setItems(key, args)
 		return true
 	case opEntry:
-		if !holds[*stream](o, true) || n%2 == 0 || len(args[0]) != 16 {
+		if !hasType[*stream](o, true) || n%2 == 0 || len(args[0]) != 16 {
 			return false
 		}
 		d.addEntry(key, parseStreamKey(args[0]), args[1:]...)
 		return true
 	}
-	return o != nil && len(args) == 1 && d.applyWhole(op, key, args[0])
+	return o != nil && len(args) == 1 && d.applyToExisting(op, key, args[0])
 }
 
-// applyWhole makes a change that has one further argument and needs an existing record.
-func (d *data) applyWhole(op byte, key, arg string) bool {
+// applyToExisting makes a change that has one further argument and needs an existing record.
+func (d *data) applyToExisting(op byte, key, arg string) bool {
 	o, _ := d.keys.Get(key)
 	switch op {
 	case opTrim:
 		n, w := binary.Uvarint([]byte(arg))
-		if w != len(arg) || !holds[*stream](o, false) {
+		if w != len(arg) || !hasType[*stream](o, false) {
 			return false
 		}
 		d.trim(key, int(n))
 	case opUnentry:
-		if len(arg) != 16 || !holds[*stream](o, false) {
+		if len(arg) != 16 || !hasType[*stream](o, false) {
 			return false
 		}
 		d.deleteEntry(key, parseStreamKey(arg))
@@ -181,8 +181,8 @@ func (d *data) applyWhole(op byte, key, arg string) bool {
 	return true
 }
 
-// holds reports whether o has a value of type T, or is nil and may be created.
-func holds[T any](o *object, create bool) bool {
+// hasType reports whether o has a value of type T, or is nil and may be created.
+func hasType[T any](o *object, create bool) bool {
 	if o == nil {
 		return create
 	}

@@ -81,7 +81,7 @@ func (s *Store) removeLegacy() (string, error) {
 		return "", nil
 	}
 	if err := s.disk.remove(old); err != nil {
-		return "", ignoreMissing(err) // somebody else has removed it
+		return "", ignoreMissing(err) // nil if somebody else has removed it
 	}
 	return old, s.disk.syncDir(filepath.Dir(old))
 }

@@ -21,7 +21,7 @@ func TestLimitsAsRedis(t *testing.T) {
 	real, ours := redistest.Start(t).Client(), open(t, "").Client()
 	for _, line := range []string{
 		"SET n 9223372036854775806", "INCR n", "INCR n", "GET n",
-		"XADD s 4-7 a b", "XADD s 5-0 a b", "XRANGE s - (5-0", "XRANGE s - (4-7", "XRANGE s (4-7 +", "XREVRANGE s (5-0 -",
+		"XADD s 4-7 a b", "XADD s 4-* a b", "XADD s 5-* a b", "XADD s 4-* a b", "XADD s 5-1-* a b", "XADD s -* a b", "XADD zero 0-* a b", "XRANGE s - (5-0", "XRANGE s - (4-7", "XRANGE s (4-7 +", "XREVRANGE s (5-0 -",
 		"XRANGE s (4-18446744073709551615 +", "XRANGE s (18446744073709551615-18446744073709551615 +", "XRANGE s - (0-0",
 		"XRANGE s - + COUNT -1", "XRANGE s - + COUNT 0", "XREVRANGE s + - COUNT -5",
 		"RPUSH l a b a", "LREM l -9223372036854775807 a", "LRANGE l 0 -1", "EVAL x=1 0",

@@ -27,7 +27,8 @@ const listClients = 6
 
 // TestChaosLists serves a store from a process that is killed and whose disk is full or slow at
 // times, while clients change lists of identifiers. At the end, the raw records must show that
-// every value has one owner, that what was given up is held, and that UIDs are retired.
+// every value has one owner, that values which entries gave up are still held for them, and that
+// the UIDs of deleted entries are retired.
 //
 //	make chaos KIND=file MINUTES=30
 func TestChaosLists(t *testing.T) {
@@ -107,12 +108,12 @@ func (l *listRun) succeeded() []int {
 type listRun struct {
 	t     *testing.T
 	path  string
-	epoch func() int
+	epoch func() int // the seconds since the run began; different epochs use different values
 	mu    sync.Mutex
 	ops   map[int][]testdb.ListOp // by epoch
 }
 
-// client asks questions until ctx ends.
+// client runs random operations until ctx ends.
 func (l *listRun) client(ctx context.Context) {
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	for ctx.Err() == nil {
@@ -123,14 +124,15 @@ func (l *listRun) client(ctx context.Context) {
 		}
 		db, err := redisdb.New(ctx, client, userdb.Options{Schema: schema.Schema{Types: map[string]schema.Type{testdb.ListType: testdb.ListSchema()}}})
 		for err == nil && ctx.Err() == nil {
-			err = l.ask(ctx, db, rnd)
+			err = l.operate(ctx, db, rnd)
 		}
 		client.Close() // the process was killed, or its disk is full
 	}
 }
 
-// ask asks a question. It returns an error if the client should connect again.
-func (l *listRun) ask(ctx context.Context, db *userdb.DB, rnd *rand.Rand) error {
+// operate runs one random operation, a change or a search. It returns an error if the client should
+// connect again.
+func (l *listRun) operate(ctx context.Context, db *userdb.DB, rnd *rand.Rand) error {
 	members, err := db.Type(testdb.ListType)
 	if err != nil {
 		return err

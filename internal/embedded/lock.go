@@ -62,7 +62,8 @@ func writeHolder(f *os.File) {
 }
 
 // Holder returns the name and the number of the process that has the store at path locked, or
-// "another process" if it is unknown. It returns "" if no process has it locked.
+// "another process" if it is unknown. It returns "" if no process has the store locked, or if the
+// lock file cannot be opened.
 func Holder(path string) string {
 	path, err := resolve(path)
 	if err != nil {

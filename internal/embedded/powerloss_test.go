@@ -286,7 +286,7 @@ func randomCommand(r *rand.Rand) []string {
 // one completely or not at all.
 func TestPowerLoss(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("open files are not renamed there")
+		t.Skip("Windows does not rename open files")
 	}
 	defer func(a, b int) { compactSlack, startSlack = a, b }(compactSlack, startSlack)
 	compactSlack, startSlack = pageSize+2000, pageSize+1000

@@ -145,7 +145,7 @@ func (s *Store) commitTo(b *batch) error {
 		if err := s.createFile(s.engine.durable); err != nil {
 			return err
 		}
-	} else if err := s.checkPlace(); err != nil {
+	} else if err := s.checkSameFile(); err != nil {
 		return err
 	}
 	s.compaction.finish(s)
@@ -158,11 +158,11 @@ func (s *Store) commitTo(b *batch) error {
 	return s.log.commit(b.changes)
 }
 
-// checkPlace returns an error if the file that is open is not the one at the path, for example
+// checkSameFile returns an error if the file that is open is not the one at the path, for example
 // because its directory was moved: data written there would be lost. It also returns an error if
 // another process has written to the file, for example because the lock file was deleted: the two
 // processes would overwrite each other's changes. And it returns one if the file was cut off.
-func (s *Store) checkPlace() error {
+func (s *Store) checkSameFile() error {
 	opened, err := s.log.file.Stat()
 	if err != nil {
 		return err

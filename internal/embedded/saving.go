@@ -119,7 +119,7 @@ func (e *engine) noteChange(key string) {
 	if c.lazy {
 		if !b.timed {
 			b.timed = true
-			time.AfterFunc(lazyDelay, func() { e.want(b) })
+			time.AfterFunc(lazyDelay, func() { e.ensureWritten(b) })
 		}
 		return
 	}
@@ -130,9 +130,9 @@ func (e *engine) noteChange(key string) {
 	}
 }
 
-// want makes sure that b is written. If b is nil, want writes the current batch, even if that is
-// empty, unless the engine is closed.
-func (e *engine) want(b *batch) {
+// ensureWritten makes sure that b is written. If b is nil, it writes the current batch, even if
+// that is empty, unless the engine is closed.
+func (e *engine) ensureWritten(b *batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b == nil {
@@ -226,7 +226,7 @@ func (e *engine) wait(ctx context.Context, c *call) error {
 	if c.undone != nil || c.batch == nil {
 		return c.undone
 	}
-	e.want(c.batch)
+	e.ensureWritten(c.batch)
 	select {
 	case <-c.batch.done:
 		return c.span.fail(c.batch.err)

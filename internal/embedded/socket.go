@@ -35,7 +35,8 @@ const closeGrace = 2 * time.Second
 
 // Serve lets other processes of this user use the store through a socket next to the file, until
 // stop is called. Open dials that socket if the file is locked. Serve returns ErrServed if this
-// store is itself a client of a process that serves the file.
+// store is itself a client of a process that serves the file. For a store in memory, it does
+// nothing.
 func (s *Store) Serve() (stop func() error, err error) {
 	if s.remote {
 		return nil, ErrServed

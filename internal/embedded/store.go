@@ -186,8 +186,8 @@ func clientOptions(dial func(ctx context.Context, network, addr string) (net.Con
 // Client returns the client of the store. Close closes it.
 func (s *Store) Client() *redis.Client { return s.client }
 
-// Close writes the changes of an unfinished bulk, closes the client and releases the file. It
-// returns the error of the last write, if that failed. Further calls return the same error.
+// Close writes the changes that are not in the file yet, closes the client and releases the file.
+// It returns the error of the first step that failed. Further calls return the same error.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {

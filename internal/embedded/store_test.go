@@ -378,8 +378,8 @@ func ExampleOpen() {
 	// 2
 }
 
-// TestCloseWaitsForCommands checks that Close waits for a running command, and that none runs after
-// it.
+// TestCloseWaitsForCommands checks that Close waits for a running command, and that no command runs
+// after Close.
 func TestCloseWaitsForCommands(t *testing.T) {
 	s := open(t, "")
 	conn, err := s.engine.dial(t.Context(), "", "")

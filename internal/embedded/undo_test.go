@@ -139,8 +139,8 @@ func TestCopiesAreApart(t *testing.T) {
 }
 
 // TestPipelinePartlySaved checks that a pipeline is not reported as undone if one of its commands
-// is in the file already when the write of the next one fails, whether the pipeline ends there or
-// goes on with another command.
+// is in the file already when the write of the next one fails. The pipeline ends there or goes on
+// with another command, and the first command is lazy or not.
 func TestPipelinePartlySaved(t *testing.T) {
 	for _, commands := range [][]string{{"b"}, {"b", "c"}} {
 		for _, lazy := range []bool{false, true} {
@@ -161,7 +161,7 @@ func TestPipelinePartlySaved(t *testing.T) {
 				_ = s.engine.flush(t.Context(), new(span)) // fails
 			}
 			if err := s.engine.wait(t.Context(), c); !errors.Is(err, ErrPartlySaved) || errors.Is(err, ErrUnsaved) {
-				t.Errorf("%q: got %v, want only ErrPartlySaved", commands, err)
+				t.Errorf("%q, the first command lazy %v: got %v, want only ErrPartlySaved", commands, lazy, err)
 			}
 			d.set("")
 			if got := s.Client().Keys(t.Context(), "*").Val(); !slices.Equal(got, []string{"a", "old"}) {

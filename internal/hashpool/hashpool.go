@@ -7,7 +7,7 @@
 //
 // Jobs wait in lanes, depending on who needs them. While jobs wait in several lanes, the lanes take
 // turns. Nobody can fill a lane alone: each origin and each account has a small share of it, and an
-// actor, such as an API key, has at most as many places as it leaves free.
+// actor, such as an API key, has at most as many slots as it leaves free.
 //
 // Hashing does not slow down other work. Go polls the network when one of its processors
 // (GOMAXPROCS) is idle, or else every 10 ms. If all processors are hashing, a read from Redis waits
@@ -95,7 +95,7 @@ type Pool struct {
 	mu      sync.Mutex
 	mean    time.Duration         // moving average of a job's duration; 0 before the first job
 	slower  bool                  // the job that ended last took longer than the average
-	running map[*waiter]time.Time // when each of them began
+	running map[*waiter]time.Time // when each running job began
 }
 
 // A lane is a queue of jobs. Only the job at its head competes for a turn, so that lanes in which
@@ -133,8 +133,8 @@ func (l *lane) add(c Caller, n int) {
 	l.accounts.add(c.Account, n)
 }
 
-// isFull reports whether a caller cannot get another place. An actor has at most as many places as
-// are free, so that there is always room for another actor. share limits the places of an origin
+// isFull reports whether a caller cannot get another slot. An actor has at most as many slots as
+// are free, so that there is always room for another actor. share limits the slots of an origin
 // and of an account.
 func (l *lane) isFull(c Caller, share int) bool {
 	free := l.limit - l.jobs
@@ -174,9 +174,9 @@ func New(workers int) *Pool {
 // well. Once job has started, Do waits for it even if ctx ends, so that what job wrote is complete
 // when Do returns.
 //
-// Do returns ErrBusy and ErrClosed at once, without running job. It also returns them while job
-// waits: ErrClosed if the pool is closed, and ErrBusy as soon as the jobs ahead of it take so long
-// that job could not end before its deadline.
+// If the lane is full or the pool is closed, Do returns ErrBusy or ErrClosed at once, without
+// running job. It also returns them while job waits: ErrClosed if the pool is closed, and ErrBusy
+// as soon as the jobs ahead of it take so long that job could not end before its deadline.
 func (p *Pool) Do(ctx context.Context, c Caller, job func()) error {
 	l := &p.lanes[c.Lane]
 	w := &waiter{}
@@ -335,9 +335,9 @@ func (p *Pool) waitError(ctx context.Context, l *lane, w *waiter) error {
 	defer p.mu.Unlock()
 	switch err := p.refusal(ctx); {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %w", &BusyError{p.ahead(l)}, err)
+		return fmt.Errorf("%w: %w", &BusyError{p.expectedWait(l)}, err)
 	case err == nil && w.late:
-		return &BusyError{p.ahead(l)}
+		return &BusyError{p.expectedWait(l)}
 	default:
 		return err
 	}
@@ -361,7 +361,7 @@ func (p *Pool) enter(ctx context.Context, l *lane, c Caller, w *waiter) error {
 		return err
 	}
 	if l.isFull(c, sharePerWorker*p.workers) || p.tooLate(ctx, l) || c.Spare && p.jobs() >= p.workers {
-		return &BusyError{p.ahead(l)}
+		return &BusyError{p.expectedWait(l)}
 	}
 	l.add(c, 1)
 	l.waiting = append(l.waiting, w)
@@ -385,8 +385,9 @@ func (p *Pool) jobs() (all int) {
 
 // refuseLate ends the wait of each job that could no longer end before its deadline if those ahead
 // of it take as long as expected. Otherwise, jobs that were admitted while hashes were fast would
-// all wait until their deadlines when the machine becomes busy. The first jobs of a lane stay,
-// since one of them may correct an average that is too long.
+// all wait until their deadlines when the machine becomes busy. The first jobs of each lane, one
+// for each worker, stay: if the average duration from which the end is estimated is too long, only
+// jobs that run can correct it.
 func (p *Pool) refuseLate(now time.Time) {
 	for i := range p.lanes {
 		l := &p.lanes[i]
@@ -418,19 +419,19 @@ func (p *Pool) lateCheck(lane int, now time.Time) func(*waiter) bool {
 }
 
 // tooLate reports whether one more job would end after its deadline. It returns false if a worker
-// is free, however close the deadline is: otherwise an average that was once too long would keep
-// away the very jobs that correct it.
+// is free, however close the deadline is: if the average duration of jobs was once too long, only
+// jobs that run can correct it.
 func (p *Pool) tooLate(ctx context.Context, l *lane) bool {
 	deadline, ok := ctx.Deadline()
-	wait := p.ahead(l)
+	wait := p.expectedWait(l)
 	if !ok || wait <= 0 {
 		return false
 	}
 	return wait+p.expected(time.Now()) > time.Until(deadline)
 }
 
-// ahead returns how long one more job of a lane would wait, or 0 if a worker is free.
-func (p *Pool) ahead(l *lane) time.Duration {
+// expectedWait returns how long one more job of a lane would wait, or 0 if a worker is free.
+func (p *Pool) expectedWait(l *lane) time.Duration {
 	first := 0
 	for i := range p.lanes {
 		jobs := p.lanes[i].jobs

@@ -208,8 +208,8 @@ func TestNobodyFillsTheQueue(t *testing.T) {
 	}
 }
 
-// TestActorsLeaveRoom checks that an actor gets as many places as it leaves free, and that however
-// many actors take all the places they can get, another one still gets a place.
+// TestActorsLeaveRoom checks that an actor gets as many slots as it leaves free, and that another
+// actor still gets a slot, however many have taken all the slots that they can get.
 func TestActorsLeaveRoom(t *testing.T) {
 	for lane := range laneCount {
 		for actors := 1; actors <= 5; actors++ {
@@ -228,7 +228,7 @@ func TestActorsLeaveRoom(t *testing.T) {
 				})
 				most := 1000 - count(errs[0](), ErrBusy)
 				if want := (p.lanes[lane].limit + 1) / 2; most != want {
-					t.Errorf("lane %d: the first actor got %d places, want %d", lane, most, want)
+					t.Errorf("lane %d: the first actor got %d slots, want %d", lane, most, want)
 				}
 				for i := range actors {
 					errs[i]()
@@ -387,9 +387,9 @@ func TestLateJobsAreRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestBusyMachine fills the queue of a machine that becomes so busy that a job takes twenty times
-// as long, or that was busy before the first job. Most jobs must be refused long before one of them
-// has ended, and as many must be done as can be done before their deadlines.
+// TestBusyMachine fills the queue with jobs that take twenty times as long as those before them, or
+// with slow jobs from the beginning. Most jobs must be refused long before one of them has ended,
+// and as many must be done as can be done before their deadlines.
 func TestBusyMachine(t *testing.T) {
 	for _, before := range []int{0, 20} {
 		synctest.Test(t, func(t *testing.T) {

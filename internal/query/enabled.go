@@ -13,9 +13,10 @@ type enabledSet map[recordkey.Key]bool
 
 func (e enabledSet) has(prk recordkey.Key) bool { return e[prk] }
 
-// findEnabled returns those of the PRKs whose entries are not disabled, in one round trip. It
-// leaves out records of another Redis type, so that the listing reads and reports them. It includes
-// all hashes without ~disabled, even damaged entries, so that the listing does not report these.
+// findEnabled returns the PRKs whose entries are not disabled, in one round trip. It leaves out
+// records of another Redis type, so the listing reads and reports them. It cannot tell damaged
+// entries without ~disabled from enabled ones: it includes them, so the listing does not report
+// them.
 func (rd *Reader) findEnabled(ctx context.Context, s Selection, prks []recordkey.Key) (enabledSet, error) {
 	if len(prks) == 0 {
 		return nil, nil
@@ -40,7 +41,8 @@ func (rd *Reader) findEnabled(ctx context.Context, s Selection, prks []recordkey
 	return enabled, nil
 }
 
-// cut returns the longest prefix of all with at most n elements that are not skipped.
+// cut returns the longest prefix of the slice all that has at most n elements for which skip is
+// false.
 func cut[T any](all []T, n int, skip func(T) bool) []T {
 	for i, one := range all {
 		switch {

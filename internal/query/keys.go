@@ -11,8 +11,8 @@ import (
 )
 
 // KeysWithTag yields the PRKs of the live entries of a type that have a tag, in batches of about a
-// thousand. It does not read the entries, so its cost does not depend on their sizes. A key may be
-// yielded twice. KeysWithTag ends after an error.
+// thousand. Of the entries, it reads only what LiveKeys reads, so its cost does not depend on their
+// sizes. A key may be yielded twice. KeysWithTag ends after an error.
 func (rd *Reader) KeysWithTag(ctx context.Context, t *change.Type, tag string) iter.Seq2[[]recordkey.Key, error] {
 	return func(yield func([]recordkey.Key, error) bool) {
 		s, err := Select(t, Query{Tags: []string{tag}})

@@ -1,5 +1,7 @@
 // Package query reads entries. It turns hints into lookups, and lists the entries that a query
-// selects, in pages and in order.
+// selects, in pages and in order. A lookup names the records that may lead to an entry: its own
+// key, or the SRKs of a value in each field that accepts it. A bookmark is the text with which a
+// caller asks for the next page.
 package query
 
 import (
@@ -39,8 +41,9 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 	if err != nil {
 		return nil, store.Lookup{}, err
 	}
+	inAny := target.Field == "*"
 	var candidates []string // fields that accept the value; nil means all
-	if target.Pattern != "" {
+	if inAny {
 		candidates = t.Rules.Candidates(target.Value)
 	}
 	l := store.Lookup{All: target.All}
@@ -48,12 +51,12 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 	for _, k := range target.Keys {
 		switch {
 		case k.Kind() == recordkey.KindSRK && t.Building.Has(k.Field(), schema.RoleSecondary):
-			if target.Pattern == "" { // a search in any field uses the other fields
+			if !inAny { // a search in any field uses the other fields
 				unbuilt = errBuilding(k.Field())
 			}
 		case k.Kind() == recordkey.KindPRK:
 			return t, store.Lookup{PRK: k.In(rd.NS)}, nil
-		case target.Pattern != "" && !slices.Contains(t.Typed, k.Field()): // becoming typed
+		case inAny && !slices.Contains(t.Typed, k.Field()): // becoming typed
 		case candidates == nil || slices.Contains(candidates, k.Field()):
 			l.SRKs = append(l.SRKs, k.In(rd.NS))
 		}
@@ -122,7 +125,7 @@ func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 // must be made by hints.Any. FindUndeclared ignores declared fields that are not typed.
 func (rd *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (store.Record, error) {
 	t, target, err := rd.Target(h, typ)
-	if err == nil && target.Pattern == "" {
+	if err == nil && target.Field != "*" {
 		err = store.ErrNotFound
 	}
 	if err != nil {

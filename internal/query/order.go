@@ -81,18 +81,19 @@ func (s *Selection) orderBy(q Query) error {
 	return nil
 }
 
-// narrow excludes texts from at onward if upper is true, and texts before at otherwise.
-func (s *Selection) narrow(at string, upper bool) {
+// narrow excludes positions from bound onward if upper is true, and positions before bound
+// otherwise.
+func (s *Selection) narrow(bound string, upper bool) {
 	low, high := &s.order.Min, &s.order.Max
-	if !upper && (!low.Set || low.At < at) {
-		*low = store.Bound{At: at, Set: true}
+	if !upper && (!low.Set || low.At < bound) {
+		*low = store.Bound{At: bound, Set: true}
 	}
-	if upper && (!high.Set || high.At > at) {
-		*high = store.Bound{At: at, Exclusive: true, Set: true}
+	if upper && (!high.Set || high.At > bound) {
+		*high = store.Bound{At: bound, Exclusive: true, Set: true}
 	}
 }
 
-// restrictToPrefix restricts the range to texts with a prefix.
+// restrictToPrefix restricts the range to positions with a prefix.
 func (s *Selection) restrictToPrefix(prefix string) {
 	s.narrow(prefix, false)
 	end := []byte(prefix)
@@ -158,8 +159,8 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	}
 }
 
-// orderDigest returns a digest of the order. It distinguishes continuations in this order from
-// those in other orders.
+// orderDigest returns a digest of the key of the ordered index. It distinguishes continuations in
+// this index from those in others.
 func (s Selection) orderDigest() []uint64 { return []uint64{digest(s.order.Key)} }
 
 // Backwards reports whether a selection reads backwards from a position. If so, its entries are in
@@ -170,13 +171,13 @@ func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, backward)
 // continuation that was returned with the page. If the page is empty, the continuation in the
 // opposite direction begins at the position after which the page was read, and includes it.
 func (s Selection) Around(page []store.Record, rest string) (next, before string) {
-	at := func(cursor, place string) string {
-		return bookmark{cursor: cursor, last: place, taken: s.orderDigest()}.String()
+	at := func(cursor, position string) string {
+		return bookmark{cursor: cursor, last: position, taken: s.orderDigest()}.String()
 	}
 	first := ""
 	if len(page) > 0 {
 		// This cannot fail, because the index has the entry.
-		p, _ := s.Type.Place(page[0], s.field)
+		p, _ := s.Type.Position(page[0], s.field)
 		first = p.Member
 	}
 	switch from, _ := parseBookmark(s.from, true); {
@@ -226,7 +227,7 @@ func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) 
 			sorted = append(sorted, f)
 			continue
 		}
-		if p, ok := s.Type.Place(f.Record, s.field); ok {
+		if p, ok := s.Type.Position(f.Record, s.field); ok {
 			byMember[p.Member] = f
 		}
 	}
@@ -240,7 +241,7 @@ func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) 
 
 // ownerOf returns the key in a member of an ordered index, or the zero Key if it is damaged.
 func (rd *Reader) ownerOf(member string) recordkey.Key {
-	key, _ := recordkey.Parse(rd.NS.String() + change.PlaceOwner(member))
+	key, _ := recordkey.Parse(rd.NS.String() + change.PositionOwner(member))
 	return key
 }
 

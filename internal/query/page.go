@@ -19,9 +19,10 @@ import (
 )
 
 // scanBatch is the number of keys that a listing requests at a time, and readBatch is the number of
-// entries that it reads at a time. A page of an index requests only indexBatch members at a time if
-// most of them are selected. These numbers do not depend on the size of a page: a continuation says
-// which keys of a batch were returned, and the next page must request the same batch.
+// entries that it reads at a time. A page of a single index requests only indexBatch members at a
+// time, because most of them are selected, unless only disabled entries are. These numbers do not
+// depend on the size of a page: a continuation says which keys of a batch were returned, and the
+// next page must request the same batch.
 const (
 	scanBatch  = 1000
 	readBatch  = 256
@@ -146,7 +147,7 @@ func (rd *Reader) walkKeys(
 	ctx context.Context, s Selection, prks []recordkey.Key, at bookmark, cursor string, size func() int, yield func([]store.Found, bookmark) bool,
 ) (more bool, err error) {
 	complete := at.cursor == "" && cursor == ""
-	for rest := at.rest(prks); len(rest) > 0; {
+	for rest := at.notReturned(prks); len(rest) > 0; {
 		some := rest[:min(s.checks(), len(rest))]
 		var enabled enabledSet
 		if s.onlyDisabled() {
@@ -181,7 +182,7 @@ const countBatch = 5000
 // read. If all entries are selected, it reads only records that are not live entries. It then
 // counts damaged ones as well, and does not call unreadable.
 func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n int64, err error) {
-	judge := func(found []store.Found) {
+	count := func(found []store.Found) {
 		for _, f := range found {
 			if f.Err == nil {
 				n++
@@ -195,7 +196,7 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 			if err != nil {
 				return 0, err
 			}
-			judge(found)
+			count(found)
 		}
 		return n, nil
 	}
@@ -274,7 +275,7 @@ func (rd *Reader) RetiredPage(ctx context.Context, t *change.Type, after string,
 			}
 		}
 		complete := at.cursor == "" && cursor == ""
-		rest := at.rest(prks)
+		rest := at.notReturned(prks)
 		some := rest[:min(want-len(found), len(rest))]
 		for _, prk := range some {
 			found = append(found, retired[prk])
@@ -388,8 +389,8 @@ func (b bookmark) atEnd() bool {
 	return b.cursor == "" && b.last == "" && len(b.taken)+len(b.unhashed) == 0
 }
 
-// rest returns the keys of a batch that were not yet returned.
-func (b bookmark) rest(prks []recordkey.Key) []recordkey.Key {
+// notReturned returns the keys of a batch that were not yet returned.
+func (b bookmark) notReturned(prks []recordkey.Key) []recordkey.Key {
 	return slices.DeleteFunc(prks, func(k recordkey.Key) bool {
 		return b.last != "" && k.String() <= b.last || slices.Contains(b.taken, digest(k))
 	})

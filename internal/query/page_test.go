@@ -45,7 +45,7 @@ func TestBookmark(t *testing.T) {
 		if read.cursor != b.cursor {
 			t.Fatalf("got the cursor %q, want %q", read.cursor, b.cursor)
 		}
-		if got := read.rest(slices.Clone(batch)); !slices.Equal(got, batch[n:]) {
+		if got := read.notReturned(slices.Clone(batch)); !slices.Equal(got, batch[n:]) {
 			t.Fatalf("the rest is %v, want %v", got, batch[n:])
 		}
 	})

@@ -51,7 +51,7 @@ type Selection struct {
 	disabled *bool
 	field    string      // the field whose values determine the order; "" means no order
 	order    store.Order // only if field is set
-	skip     int64       // how many places to pass over at the beginning; only if field is set
+	skip     int64       // how many positions to pass over at the beginning; only if field is set
 	from     string      // the continuation to start at; "" means the beginning
 	left     *int        // how many more entries may be read; nil means no limit
 	bytes    *int        // how many more bytes of entries may be read; nil means no limit

@@ -136,8 +136,9 @@ func (c *Cluster) WaitReady() {
 	}
 }
 
-// nodeReady returns an error unless the node knows as many healthy nodes as are running, all slots
-// are served, and the node, if it is a replica, has its master's data.
+// nodeReady returns an error unless the node knows as many healthy nodes as are running, of which
+// all but masters are replicas, all slots are served, and the node, if it is a replica, follows its
+// master.
 func nodeReady(client *redis.Client, running, masters int) error {
 	ctx := context.Background()
 	info, err := client.ClusterInfo(ctx).Result()

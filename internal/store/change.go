@@ -43,8 +43,8 @@ type Change struct {
 	Hold      []HeldKey       // SRKs of values that the entry gives up and that are held
 	Index     []recordkey.Key // index sets to join
 	Unindex   []recordkey.Key // index sets to leave
-	Rank      []Ranked        // places in ordered indexes to take
-	Unrank    []Ranked        // places in ordered indexes to leave
+	Rank      []Ranked        // positions in ordered indexes to take
+	Unrank    []Ranked        // positions in ordered indexes to leave
 	Add       []Members       // tertiary records to write
 	Drop      []Container     // tertiary records to delete, before Add is written
 	Tokens    token.Ending
@@ -61,8 +61,8 @@ type Change struct {
 type Ranked struct {
 	Key    recordkey.Key
 	Member string
-	Facet  Facet // the facet that determines the place
-	Unset  bool  // the entry has the place because it lacks Facet.Field; Facet.Wire is ""
+	Facet  Facet // the facet that determines the position
+	Unset  bool  // the entry has the position because it lacks Facet.Field; Facet.Wire is ""
 }
 
 // Members holds values for the tertiary record Key. For an indexed set, Index holds one index key
@@ -276,8 +276,8 @@ func CheckNoEntries(ctx context.Context, e Indexes, pattern string) error {
 }
 
 // A delete drops the tertiary records of every name that any program ever used, because programs
-// whose schemas have the same fingerprint may declare different names. ~/schema/TYPE has a
-// field for each name, written before the first record of that name or together with it.
+// whose schemas have the same fingerprint may declare different names. ~/schema/TYPE has a field
+// for each name, written before the first record of that name or together with it.
 
 // tertiaryPrefix is the prefix of such a field. The escaped name follows.
 const tertiaryPrefix = "tertiary:"

@@ -12,7 +12,7 @@ import (
 )
 
 // createOf returns a create that uses the values alternately: it claims every other one, and
-// requires that no entry holds the rest.
+// requires that no entry has the rest.
 func createOf(t rapid.TB, uid int, values ...int) *Change {
 	prk, err := recordkey.PRK("user", "uid", strconv.Itoa(uid))
 	if err != nil {

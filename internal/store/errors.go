@@ -84,8 +84,8 @@ func fieldClaimed(c Change, srk recordkey.Key) string {
 	return srk.Field()
 }
 
-// HeldOf returns the error of [DuplicateOf] for an SRK whose value another entry gave up, and that
-// is kept from others for a time.
+// HeldOf does what [DuplicateOf] does for an SRK whose value another entry gave up and still keeps
+// from others.
 func HeldOf(c Change, srk recordkey.Key) error {
 	return &FieldError{Err: ErrDuplicate, Field: fieldClaimed(c, srk), Rule: RuleHeld}
 }

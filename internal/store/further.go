@@ -14,10 +14,10 @@ import (
 // A secondary field may have several values. The first one is the facet. Each further value has a
 // field of its own in the entry, which makes the entry own the value:
 //
-//	~also:FIELD:CANONICAL   PLACE VERIFIED LABEL [WRITTEN]
+//	~also:FIELD:CANONICAL   POSITION VERIFIED LABEL [WRITTEN]
 //
 // CANONICAL is the canonical form, under which the value has its SRK. Scripts read exactly that
-// field to find out whether an entry has a value, so the form is never computed again. PLACE is
+// field to find out whether an entry has a value, so the form is never computed again. POSITION is
 // an integer; further values are listed in ascending order of it. VERIFIED is the time in seconds
 // since 1970 at which the value was marked as verified, or "-". LABEL is an escaped text, or "-".
 // WRITTEN is the value as it was written, and is missing if that is CANONICAL.
@@ -31,15 +31,15 @@ const MaxFurther = 200
 // maxLabel is the maximum length in bytes of a label.
 const maxLabel = 64
 
-// maxPlace limits the absolute value of a place.
-const maxPlace = 1 << 30
+// maxPosition limits the absolute value of a position.
+const maxPosition = 1 << 30
 
 // A Further is a value of a secondary field other than the first.
 type Further struct {
 	Field     string
 	Canonical string
 	Written   string
-	Place     int
+	Position  int
 	Verified  int64  // seconds since 1970; 0 if the value is not verified
 	Label     string // the owner's name for the kind of value, such as "work", or ""
 }
@@ -59,7 +59,7 @@ func (f Further) Text() string {
 	if f.Label != "" {
 		label = recordkey.Escape(f.Label)
 	}
-	text := strconv.Itoa(f.Place) + " " + verified + " " + label
+	text := strconv.Itoa(f.Position) + " " + verified + " " + label
 	if f.Written != f.Canonical {
 		text += " " + f.Written
 	}
@@ -76,7 +76,7 @@ func IsFurther(own string) bool { return strings.HasPrefix(own, alsoPrefix) }
 func ParseFurther(name, text string) (f Further, ok bool) {
 	f.Field, f.Canonical, _ = strings.Cut(name[len(alsoPrefix):], ":")
 	if f.Canonical == "" {
-		return Further{Field: f.Field, Place: math.MaxInt32}, false
+		return Further{Field: f.Field, Position: math.MaxInt32}, false
 	}
 	words := strings.SplitN(text, " ", 4)
 	if len(words) > 3 {
@@ -86,7 +86,7 @@ func ParseFurther(name, text string) (f Further, ok bool) {
 		words = append(words, "")
 	}
 	if len(words) == 4 {
-		place, badPlace := strconv.Atoi(words[0])
+		position, badPosition := strconv.Atoi(words[0])
 		verified, badTime := int64(0), error(nil)
 		if words[1] != "-" {
 			verified, badTime = strconv.ParseInt(words[1], 10, 64)
@@ -95,11 +95,11 @@ func ParseFurther(name, text string) (f Further, ok bool) {
 		if words[2] != "-" {
 			label, badLabel = recordkey.Unescape(words[2])
 		}
-		f.Place, f.Verified, f.Label = place, verified, label
-		ok = cmp.Or(badPlace, badTime, badLabel) == nil && place >= -maxPlace && place <= maxPlace && f.Text() == text && IsLabel(label)
+		f.Position, f.Verified, f.Label = position, verified, label
+		ok = cmp.Or(badPosition, badTime, badLabel) == nil && position >= -maxPosition && position <= maxPosition && f.Text() == text && IsLabel(label)
 	}
 	if !ok {
-		f = Further{Field: f.Field, Canonical: f.Canonical, Written: f.Canonical, Place: math.MaxInt32}
+		f = Further{Field: f.Field, Canonical: f.Canonical, Written: f.Canonical, Position: math.MaxInt32}
 	}
 	return f, ok
 }
@@ -144,7 +144,7 @@ func (r Record) Label(field string) string {
 	return label
 }
 
-// FurtherIn returns the further values in the fields of an entry, sorted by field and place. If
+// FurtherIn returns the further values in the fields of an entry, sorted by field and position. If
 // field is not "", it returns only the values of that field.
 func FurtherIn(fields map[string]string, field string) (all []Further) {
 	for name, text := range fields {
@@ -156,7 +156,7 @@ func FurtherIn(fields map[string]string, field string) (all []Further) {
 		}
 	}
 	slices.SortFunc(all, func(a, b Further) int {
-		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Place, b.Place), cmp.Compare(a.Canonical, b.Canonical))
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Position, b.Position), cmp.Compare(a.Canonical, b.Canonical))
 	})
 	return all
 }
@@ -171,28 +171,29 @@ func (r Record) FurtherValue(field, canonical string) (f Further, has bool) {
 	return f, has
 }
 
-// SetPlaces gives ascending places to the values of one field. isNew reports whether the value at
-// an index has no place yet. SetPlaces goes from the last value to the first, and changes a place
-// only if it is not below the next one. New values at the end get the places that follow. If places
-// then exceed maxPlace, SetPlaces numbers all values from 1.
-func SetPlaces(all []Further, isNew func(i int) bool) {
+// SetPositions gives ascending positions to the values of one field. isNew reports whether the
+// value at an index has no position yet. SetPositions goes from the last value to the first, and
+// keeps each position that is below the next one. New values at the end get the positions that
+// follow. If a position is then beyond maxPosition or -maxPosition, SetPositions numbers all values
+// from 1.
+func SetPositions(all []Further, isNew func(i int) bool) {
 	last := len(all) // values from last on are new and follow all others
 	for last > 0 && isNew(last-1) {
 		last--
 	}
 	for i := last - 1; i >= 0; i-- {
-		if i+1 < last && (isNew(i) || all[i].Place >= all[i+1].Place) {
-			all[i].Place = all[i+1].Place - 1
+		if i+1 < last && (isNew(i) || all[i].Position >= all[i+1].Position) {
+			all[i].Position = all[i+1].Position - 1
 		}
 	}
 	for i := last; i < len(all); i++ {
-		if all[i].Place = 1; i > 0 {
-			all[i].Place = all[i-1].Place + 1
+		if all[i].Position = 1; i > 0 {
+			all[i].Position = all[i-1].Position + 1
 		}
 	}
-	if n := len(all); n > 0 && (all[0].Place < -maxPlace || all[n-1].Place > maxPlace) {
+	if n := len(all); n > 0 && (all[0].Position < -maxPosition || all[n-1].Position > maxPosition) {
 		for i := range all {
-			all[i].Place = i + 1
+			all[i].Position = i + 1
 		}
 	}
 }

@@ -12,9 +12,9 @@ func TestFurther(t *testing.T) {
 		f    Further
 		text string
 	}{
-		{Further{Field: "email", Canonical: "a", Written: "a", Place: 1}, "1 - -"},
-		{Further{Field: "email", Canonical: "a", Written: "A", Place: -2, Verified: 7, Label: "work"}, "-2 7 work A"},
-		{Further{Field: "email", Canonical: "a:b c", Written: " A:b  c", Place: 1, Label: "at home"}, "1 - at+_home  A:b  c"},
+		{Further{Field: "email", Canonical: "a", Written: "a", Position: 1}, "1 - -"},
+		{Further{Field: "email", Canonical: "a", Written: "A", Position: -2, Verified: 7, Label: "work"}, "-2 7 work A"},
+		{Further{Field: "email", Canonical: "a:b c", Written: " A:b  c", Position: 1, Label: "at home"}, "1 - at+_home  A:b  c"},
 	} {
 		if got := tt.f.Text(); got != tt.text {
 			t.Errorf("%+v is stored as %q, want %q", tt.f, got, tt.text)
@@ -25,8 +25,8 @@ func TestFurther(t *testing.T) {
 	}
 }
 
-// TestUnreadableFurther checks that a text that the store never writes counts as unverified and
-// written in its canonical form.
+// TestUnreadableFurther checks that a further value whose text the store never writes counts as not
+// verified, and as written in its canonical form.
 func TestUnreadableFurther(t *testing.T) {
 	for _, text := range []string{"", "1", "1 -", "x - -", "1 x -", "1 -7 -", "1 - +x", "01 - -", "1 - - a", "2000000000 - -", "1 07 -"} {
 		f, ok := ParseFurther("~also:email:a", text)
@@ -50,9 +50,10 @@ func TestFurtherWithoutValue(t *testing.T) {
 	}
 }
 
-// TestSetPlaces checks the places of values that are in a new order, or some of which are new.
-func TestSetPlaces(t *testing.T) {
-	for _, tt := range []struct{ places, want []int }{ // in places, 0 stands for a new value
+// TestSetPositions checks the positions of values that are in a new order, or some of which are
+// new.
+func TestSetPositions(t *testing.T) {
+	for _, tt := range []struct{ positions, want []int }{ // in positions, 0 stands for a new value
 		{nil, nil},
 		{[]int{0, 0}, []int{1, 2}},
 		{[]int{1, 2, 0}, []int{1, 2, 3}},
@@ -60,17 +61,17 @@ func TestSetPlaces(t *testing.T) {
 		{[]int{1, 3, 2}, []int{0, 1, 2}},
 		{[]int{5, 0, 0, 9, 0}, []int{5, 7, 8, 9, 10}},
 	} {
-		all := make([]Further, len(tt.places))
-		for i, place := range tt.places {
-			all[i].Place = place
+		all := make([]Further, len(tt.positions))
+		for i, position := range tt.positions {
+			all[i].Position = position
 		}
-		SetPlaces(all, func(i int) bool { return tt.places[i] == 0 })
+		SetPositions(all, func(i int) bool { return tt.positions[i] == 0 })
 		var got []int
 		for _, f := range all {
-			got = append(got, f.Place)
+			got = append(got, f.Position)
 		}
 		if !slices.Equal(got, tt.want) {
-			t.Errorf("places %v: got %v, want %v", tt.places, got, tt.want)
+			t.Errorf("positions %v: got %v, want %v", tt.positions, got, tt.want)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func HeldIn(fields map[string]string) (all []HeldValue) {
 	return all
 }
 
-// Holds reports whether an entry, or its tombstone, still holds a value at now.
+// Holds reports whether an entry, or its tombstone, still holds a value at the time now.
 func (r Record) Holds(field, canonical string, now time.Time) bool {
 	return slices.ContainsFunc(HeldIn(r.Fields), func(h HeldValue) bool {
 		return h.Field == field && h.Canonical == canonical && h.Until.After(now)

@@ -28,10 +28,10 @@ func (Copy) step()          {}
 func (AwaitSchema) step()   {}
 
 // Align puts an entry into an index or takes it out, depending on what the entry has now (I5).
-// For an index set it reports whether the entry is in it afterwards. The entry belongs in the index
-// while it is live and has the facet At.Facet (with At.Unset, while it lacks that field) or, if Set
-// is not the zero key, while that tertiary set contains the facet's value. If the key of an index
-// set holds a record of another Redis type, Align replaces that record.
+// For an index set it reports whether the entry is in it afterwards. A live entry belongs in the
+// index while it has the facet At.Facet or, with At.Unset, while it lacks that field. If Set is not
+// the zero key, it belongs there while that tertiary set contains the facet's value. If the key of
+// an index set holds a record of another Redis type, Align replaces that record.
 //
 // With Vacate, Align removes At from an ordered index, because an entry with At.Facet belongs in
 // another place. It leaves At if the entry is live and its value has changed, because the entry may

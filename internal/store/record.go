@@ -82,7 +82,7 @@ const verifiedPrefix = "~verified:"
 // Verified returns the digest of a value that the field of [FieldVerified] holds.
 func Verified(wire string) string { return token.Digest(wire) }
 
-// Unverified returns the text of the field of [FieldVerified] for a value that receives no secrets
+// Unverified returns the text of the field of [FieldVerified] for a value to which no secrets go
 // before it is verified: one that was a further value of the field and was not verified when it
 // became the facet, or one that a stranger may have entered.
 func Unverified(wire string) string { return "-" + Verified(wire) }

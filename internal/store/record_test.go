@@ -16,7 +16,7 @@ func TestNewRev(t *testing.T) {
 	}
 }
 
-// rev returns a rev that consists of one character.
+// rev returns a rev that repeats one character.
 func rev(c byte) string { return strings.Repeat(string(c), RevLen) }
 
 func TestRevsComplete(t *testing.T) {

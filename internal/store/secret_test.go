@@ -14,8 +14,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A rival is a client hook that acts as another process. For each of the next rounds commands that
-// set a key, it stores a text under the key just before the command and removes it just after.
+// A rival is a client hook that acts as another process. If rounds is above 0 when a command sets a
+// key, it stores a text under the key just before the command, removes the text just after, and
+// decrements rounds.
 type rival struct {
 	raw    *redis.Client
 	rounds int

@@ -2,10 +2,15 @@
 // this package describe reads and changes of records without reference to scripts or slots. An
 // engine (package single or cluster) carries them out.
 //
-// Callers read entries with a [Lookup] and change one with a [Change]. Nothing else writes facets
-// and SRKs, apart from repairs. Values inside records (~prk, index members, and SRVs, which are the
-// values of SRKs) are PRKs relative to the namespace of the record that holds them, so a namespace
-// can be copied record by record.
+// Callers read entries with a [Lookup] and change one with a [Change]. A change is always such a
+// write of an entry; a change of a stored schema is called a schema change. Nothing else writes
+// facets and SRKs, apart from repairs. Values inside records (~prk, index members, and SRVs, which
+// are the values of SRKs) are PRKs relative to the namespace of the record that holds them, so a
+// namespace can be copied record by record.
+//
+// A change claims the SRK of each value that the entry gets, by writing its PRK there, and releases
+// the SRKs of values that it loses. Every write gives an entry a new rev, a random token. Deleting
+// an entry leaves a tombstone at its key for some time: a hash that no reader takes for an entry.
 //
 // Package recordkey defines the kinds of keys, for example PRKs and SRKs. Comments cite the
 // invariants I1 to I7 by their numbers in docs/design/data.md.
@@ -67,7 +72,8 @@ type Entries interface {
 	// on a cluster, if a server refused the work that follows the commit.
 	Apply(ctx context.Context, c Change) (rev string, err error)
 	// ApplyAll makes changes as Apply does, many at a time. If creates exclude each other, the
-	// first one wins.
+	// first one wins. If a server does not answer one change, ApplyAll begins no more of them and
+	// returns ErrUnavailable for those.
 	ApplyAll(ctx context.Context, cs []Change) []error
 	// Bulk begins a run of changes. A store in a file saves the changes of a run together: a change
 	// made with the returned context is answered before it is saved, and end saves all of them. If
@@ -277,8 +283,8 @@ func ScanSteps(ctx context.Context, e Indexes, at Scan) iter.Seq2[[]string, erro
 	}
 }
 
-// An Order asks for at most Count members of the ordered index Key between two bounds. With Reverse
-// it goes down from Max to Min. It may skip the first Skip members only if it has no bounds.
+// An Order asks for at most Count members of the ordered index Key between two bounds, after the
+// first Skip of them. With Reverse it goes down from Max to Min. Skip is 0 if there is a bound.
 type Order struct {
 	Key      recordkey.Key
 	Min, Max Bound

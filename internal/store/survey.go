@@ -1,7 +1,11 @@
 package store
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,6 +21,26 @@ type Survey struct {
 	// is true for an embedded store, which saves a bulk when it ends, and for a cluster. A single
 	// server can take several bulks at a time.
 	SerialBulks bool
+}
+
+// ReplIDs returns a checksum of the replication IDs of all servers. It changes when a server
+// restarts or when a replica takes over, which may lose acknowledged writes. It also changes when a
+// master joins or leaves, and may change when a server gets its first replica. ReplIDs returns ""
+// if a server does not report its ID, and for an embedded store.
+func (s Survey) ReplIDs() string {
+	ids := make([]string, 0, len(s.Servers))
+	for _, server := range s.Servers {
+		if server.ReplID == "" {
+			return ""
+		}
+		ids = append(ids, server.ReplID)
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	slices.Sort(ids)
+	sum := sha256.Sum256([]byte(strings.Join(ids, " ")))
+	return hex.EncodeToString(sum[:])
 }
 
 // Where an engine keeps the records.
@@ -42,6 +66,7 @@ type Server struct {
 	LastAppend  string // result of the last write to the append-only file: ok or err
 	Replicas    *int64 // number of connected replicas
 	MinReplicas *int64 // fewer connected replicas make it refuse writes
+	ReplID      string // its replication ID; see Survey.ReplIDs
 	Clock       *Clock
 }
 
@@ -111,9 +136,9 @@ func Warnings(servers []Server) (all []Warning) {
 				all = append(all, w.Warning)
 			}
 		}
-		all = append(all, s.clockWarning()...)
+		all = append(all, s.offsetWarning()...)
 	}
-	return append(all, clockWarning(servers)...)
+	return append(all, skewWarning(servers)...)
 }
 
 // maxClockOffset is the maximum difference between the clocks of a server and of this machine. If
@@ -121,9 +146,9 @@ func Warnings(servers []Server) (all []Warning) {
 // refused.
 const maxClockOffset = 15 * time.Second
 
-// clockWarning returns a warning if the server's clock and that of this machine certainly differ by
-// more than maxClockOffset.
-func (s Server) clockWarning() []Warning {
+// offsetWarning returns a warning if the server's clock and that of this machine certainly differ
+// by more than maxClockOffset.
+func (s Server) offsetWarning() []Warning {
 	if s.Clock == nil || s.Clock.Ahead.Abs()-s.Clock.Within <= maxClockOffset {
 		return nil
 	}
@@ -132,16 +157,16 @@ func (s Server) clockWarning() []Warning {
 		where = "behind"
 	}
 	text := fmt.Sprintf("the clock of the server %s is %v %s this machine's: if it is wrong, codes of authenticator apps are refused, and sessions, "+
-		"tokens and held values end too early or too late; set the clocks, and keep them right with NTP", s.Name, s.Clock.Ahead.Abs().Round(time.Second), where)
+		"tokens and held values expire too early or too late; set the clocks, and keep them right with NTP", s.Name, s.Clock.Ahead.Abs().Round(time.Second), where)
 	return []Warning{{"clocks", text, false}}
 }
 
 // MaxClockSkew is the maximum difference between the clocks of a cluster's nodes.
 const MaxClockSkew = 2 * time.Second
 
-// clockWarning returns a warning about the two clocks that differ most, if they differ by more than
+// skewWarning returns a warning about the two clocks that differ most, if they differ by more than
 // MaxClockSkew even after the uncertainty of both measurements is subtracted.
-func clockWarning(servers []Server) []Warning {
+func skewWarning(servers []Server) []Warning {
 	var most time.Duration
 	var a, b string
 	for _, fast := range servers {

@@ -2,7 +2,7 @@
 // stores it, and from then on it is in force for every program:
 //
 //	~/types        set   the names of the types
-//	~/schema/user  hash  fingerprint, schema, and during some changes next
+//	~/schema/user  hash  fingerprint, schema, and during some schema changes next
 //
 // Running programs take over a changed schema with View.Follow in package view.
 package storedschema

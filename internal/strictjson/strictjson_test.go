@@ -90,6 +90,6 @@ func TestCountValues(t *testing.T) {
 func TestDecodedSize(t *testing.T) {
 	few, many := DecodedSize([]byte(`{"a":"`+strings.Repeat("{},", 1000)+`"}`)), DecodedSize([]byte(`{"a":[`+strings.Repeat("{},", 1000)+`{}]}`))
 	if few > 10_000 || many < 250_000 {
-		t.Errorf("a text takes %d bytes, and a thousand objects take %d", few, many)
+		t.Errorf("a text takes %d bytes, and a thousand objects take %d; want at most 10,000, and at least 250,000", few, many)
 	}
 }

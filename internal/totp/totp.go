@@ -1,6 +1,6 @@
-// Package totp computes and judges the time-based one-time passwords of RFC 6238: six digits, a new
-// code every 30 seconds, HMAC-SHA-1, which is what authenticator apps implement. It keeps no state.
-// To refuse a code that was used before, its caller must store the step that Match returns.
+// Package totp computes and verifies the time-based one-time passwords of RFC 6238: six digits, a
+// new code every 30 seconds, HMAC-SHA-1, which is what authenticator apps implement. It keeps no
+// state. To refuse a code that was used before, its caller must store the step that Match returns.
 package totp
 
 import (
@@ -71,16 +71,16 @@ func Code(secret []byte, step int64) string {
 	return fmt.Sprintf("%0*d", digits, n%1_000_000)
 }
 
-// Match returns the step whose code was typed, and reports whether there is one. It accepts the
+// Match returns the step whose code was entered, and reports whether there is one. It accepts the
 // step of the time and the one on either side, if they are later than after. If several match, it
 // returns the earliest. White space in the code does not count. Match takes equally long whichever
 // step matches.
-func Match(secret []byte, typed string, at time.Time, after int64) (step int64, ok bool) {
-	typed = strings.Join(strings.Fields(typed), "")
+func Match(secret []byte, entered string, at time.Time, after int64) (step int64, ok bool) {
+	entered = strings.Join(strings.Fields(entered), "")
 	now := Step(at)
 	for s := now + window; s >= now-window; s-- {
 		// The comparison comes first, so that it is made for every step.
-		if subtle.ConstantTimeCompare([]byte(Code(secret, s)), []byte(typed)) == 1 && s > after {
+		if subtle.ConstantTimeCompare([]byte(Code(secret, s)), []byte(entered)) == 1 && s > after {
 			step, ok = s, true
 		}
 	}

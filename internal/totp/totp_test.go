@@ -55,7 +55,7 @@ func TestMatch(t *testing.T) {
 	now := totp.Step(at)
 	for _, tt := range []struct {
 		what      string
-		typed     string
+		entered   string
 		after     int64
 		want      int64
 		wantMatch bool
@@ -74,7 +74,7 @@ func TestMatch(t *testing.T) {
 		{"too long", "0" + totp.Code(secret, now), 0, 0, false},
 		{"Arabic digits", "٠٥٠٤٧١", 0, 0, false},
 	} {
-		if got, ok := totp.Match(secret, tt.typed, at, tt.after); got != tt.want || ok != tt.wantMatch {
+		if got, ok := totp.Match(secret, tt.entered, at, tt.after); got != tt.want || ok != tt.wantMatch {
 			t.Errorf("%s: got %d, %v; want %d, %v", tt.what, got, ok, tt.want, tt.wantMatch)
 		}
 	}

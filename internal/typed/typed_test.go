@@ -151,7 +151,8 @@ func changes[T any](t rapid.TB, p *typed.Plan, v T, wires map[string]string) map
 }
 
 // TestRoundTripLaw checks that a written struct reads back the same, including nil and empty
-// slices, that each wire form is valid in its codec, and that Changes finds none in what was read.
+// slices, that each wire form is valid in its codec, and that Changes finds no change in what was
+// read.
 func TestRoundTripLaw(t *testing.T) {
 	typ := everySchema(t)
 	p := planOf[everything](t, typ)
@@ -503,9 +504,9 @@ func TestWriteErrors(t *testing.T) {
 		from := reflect.ValueOf(&v).Elem()
 		_, _, _, created := p.Facets(from)
 		updated := p.Changes(from, typed.Source{}, func(string, *schema.Value) {}, nil)
-		for _, bad := range []*typed.Problem{created, updated} {
+		for method, bad := range map[string]*typed.Problem{"Facets": created, "Changes": updated} {
 			if bad == nil || bad.Field+": "+bad.Reason != tt.want {
-				t.Errorf("got %v; want %s", bad, tt.want)
+				t.Errorf("%s: got %v, want %s", method, bad, tt.want)
 			}
 		}
 	}

@@ -111,23 +111,29 @@ func typeWhileChanging(t *change.Type, stored change.Stored) (*change.Type, erro
 		return nil, &store.CorruptError{Key: t.Guard.Key.String(), Reason: err.Error()}
 	}
 	changing := changingIndexes(t, stored.Type, next)
-	if len(changing) == 0 {
-		return t, nil
-	}
-	limited := t.Schema
-	limited.Building = &schema.Building{What: map[string][]string{}}
-	for name, roles := range changing {
-		limited.Building.What[name] = roles.Names()
-	}
-	waiting, err := t.WithSchema(limited, t.Guard.Fingerprint, t.Guard.JSON)
-	if err == nil {
+	waiting, err := withoutIndexes(t, changing)
+	if err == nil && waiting != t {
 		waiting.ChangeUnderWay = true
 	}
 	return waiting, err
 }
 
-// changingIndexes returns the fields of t with an index that a change between two schemas builds,
-// removes or sorts anew, and for each the roles that such indexes serve.
+// withoutIndexes returns t with the given roles of its fields marked as being built, so that
+// queries do not use their indexes. It returns t itself if no roles are given.
+func withoutIndexes(t *change.Type, roles map[string]schema.Role) (*change.Type, error) {
+	if len(roles) == 0 {
+		return t, nil
+	}
+	limited := t.Schema
+	limited.Building = &schema.Building{What: map[string][]string{}}
+	for name, roles := range roles {
+		limited.Building.What[name] = roles.Names()
+	}
+	return t.WithSchema(limited, t.Guard.Fingerprint, t.Guard.JSON)
+}
+
+// changingIndexes returns, by field of t, the roles whose indexes a schema change builds, removes
+// or sorts anew.
 func changingIndexes(t *change.Type, from, to schema.Type) map[string]schema.Role {
 	changing := map[string]schema.Role{}
 	for _, other := range []schema.Type{from.WithoutBuilding(), to} {
@@ -146,6 +152,32 @@ func changingIndexes(t *change.Type, from, to schema.Type) map[string]schema.Rol
 		}
 	}
 	return changing
+}
+
+// LackedIndexes returns a named type for a program whose declaration contradicts the stored schema.
+// Queries of this type return ErrIndexBuilding if they need an index, or an identifier, that the
+// stored schema lacks or keeps in another form.
+func (v *View) LackedIndexes(ctx context.Context, name string) (*change.Type, error) {
+	t := v.ByName[name]
+	hashes, err := store.Hashes(ctx, v.Engine, []string{t.Guard.Key.String()})
+	if err != nil {
+		return nil, err
+	}
+	stored, err := parseStored(t, hashes[0])
+	if err != nil {
+		return nil, err
+	}
+	if stored.ChangeUnderWay() {
+		return typeWhileChanging(t, stored)
+	}
+	kept := stored.Type.WithoutBuilding()
+	lacked := changingIndexes(t, t.Schema, kept)
+	for _, field := range t.Secondary {
+		if kept.Fold != t.Schema.Fold || !kept.Fields[field].Role.Has(schema.RoleSecondary) {
+			lacked[field] |= schema.RoleSecondary
+		}
+	}
+	return withoutIndexes(t, lacked)
 }
 
 // parseStored parses the record that holds a type's schema.

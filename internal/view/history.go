@@ -80,9 +80,9 @@ func feedFor(ctx context.Context, kind EventKind) string {
 	return FeedOf(kind, ActorOf(ctx))
 }
 
-// NoteAct adds an event by or about an operator to the feed of the namespace, whether or not
-// histories are kept. The event concerns the entry at prk or, if prk is the zero key, the object
-// that about names.
+// NoteAct adds an event of a kind for which IsOperator is true to a feed of the namespace, whether
+// or not histories are kept. The event concerns the entry at prk or, if prk is the zero key, the
+// object that about names.
 func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
 	actor := ActorOf(ctx)
 	if actor.Origin == "" {

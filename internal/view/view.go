@@ -221,6 +221,8 @@ type Hooks interface {
 	// Refresh returns the view with which to retry a refused change of a type. old is the view that
 	// built the change; Refresh returns it if no other schema is in force.
 	Refresh(ctx context.Context, old *View, typ string) (*View, error)
+	// RefreshForRead does the same as Refresh for a caller that only reads. It stores nothing.
+	RefreshForRead(ctx context.Context, old *View, typ string) (*View, error)
 	// WithConfig returns another *userdb.DB over the same connections.
 	WithConfig(Config) (DB, error)
 	// UseCheapHashes makes the password hashes of the DB cheap, and those of DBs made from it

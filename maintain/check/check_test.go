@@ -75,8 +75,8 @@ func TestCheckManyDamages(t *testing.T) {
 		rapid.Check(t, func(r *rapid.T) {
 			s.Clean(r)
 			var want []string
-			distinct := rapid.SliceOfNDistinct(rapid.SampledFrom(damages), 1, 6, func(d damage) string { return d.name })
-			for n, d := range distinct.Draw(r, "damages") {
+			distinct := rapid.SliceOfNDistinct(rapid.SampledFrom(damageCases), 1, 6, func(d damage) string { return d.name })
+			for n, d := range distinct.Draw(r, "damage") {
 				s.User(r, n+1)
 				want = append(want, s.damage(r, d, n+1)...)
 			}
@@ -225,7 +225,7 @@ func TestCheckStops(t *testing.T) {
 	s.Clean(t)
 	for n := range 20 {
 		s.User(t, n+1)
-		s.damage(t, damages[0], n+1)
+		s.damage(t, damageCases[0], n+1)
 	}
 	seen := 0
 	for range check.Run(s.Ctx, s.DB, check.Options{}) {

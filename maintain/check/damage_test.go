@@ -47,15 +47,16 @@ func cmd(words ...string) []string { return words }
 
 func cmds(c ...[]string) [][]string { return c }
 
-// twinCommands returns commands that create another entry, which lacks only the SRK of its name.
-func twinCommands(name string) [][]string {
+// otherEntryCommands returns commands that create another entry, which lacks only the SRK of its
+// name.
+func otherEntryCommands(name string) [][]string {
 	return cmds(
 		cmd("HSET", "user/uid:F", "~isa", "user", "~prk", "user/uid:F", "uid", "F", "email", "F@x.org", "name", name),
 		cmd("SET", "user/email:F@x.org/~prk", "user/uid:F"),
 	)
 }
 
-var damages = []damage{
+var damageCases = []damage{
 	// I3: the entry itself
 	{"entry lost", cmds(cmd("DEL", prk)), orphaned},
 	{"entry is a tombstone, other records remain", cmds(cmd("DEL", prk), cmd("HSET", prk, "~rev", "x", "~fence", "2"), cmd("EXPIRE", prk, "600")), orphaned},
@@ -100,15 +101,15 @@ var damages = []damage{
 	{"facet of the maximum length", cmds(cmd("HSET", prk, "email", strings.Repeat("x", 1022)+"U")), []string{"srk_missing user/email:" + strings.Repeat("x", 1022) + "U/~prk", "srk_stale " + email}},
 
 	// I2: one value, two entries
-	{"shared in one field", twinCommands("Name of U"), []string{"value_shared " + name, "skv_wrong user/uid:F"}},
-	{"shared in one field, SRK taken over", append(twinCommands("name of U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name}},
-	{"shared in two fields", append(twinCommands("U@x.org"), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email}},
-	{"shared in two fields, one SRK lost", append(twinCommands("U@x.org"), cmd("DEL", email), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email, "srk_missing " + email}},
-	{"shared, no SRK", append(twinCommands("name of U"), cmd("DEL", name)), []string{"srk_missing " + name, "srk_missing " + name}},
-	{"shared with a damaged entry", append(twinCommands("name of U"), cmd("HDEL", "user/uid:F", "~isa")), []string{"value_shared " + name, "isa_missing user/uid:F"}},
+	{"shared in one field", otherEntryCommands("Name of U"), []string{"value_shared " + name, "skv_wrong user/uid:F"}},
+	{"shared in one field, SRK taken over", append(otherEntryCommands("name of U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name}},
+	{"shared in two fields", append(otherEntryCommands("U@x.org"), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email}},
+	{"shared in two fields, one SRK lost", append(otherEntryCommands("U@x.org"), cmd("DEL", email), cmd("SET", "user/name:U@x.org/~prk", "user/uid:F")), []string{"value_shared " + email, "srk_missing " + email}},
+	{"shared, no SRK", append(otherEntryCommands("name of U"), cmd("DEL", name)), []string{"srk_missing " + name, "srk_missing " + name}},
+	{"shared with a damaged entry", append(otherEntryCommands("name of U"), cmd("HDEL", "user/uid:F", "~isa")), []string{"value_shared " + name, "isa_missing user/uid:F"}},
 	{"one value in two fields of one entry", cmds(cmd("HSET", prk, "email", "name of U"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:U")), []string{"srk_stale " + email}},
-	{"shared in one field, SRKs in two taken over", append(twinCommands("name of U"), cmd("SET", name, "user/uid:F"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:F")), []string{"value_shared " + name, "srk_stale user/email:name+_of+_U/~prk"}},
-	{"one value in two fields of one entry, one SRK taken over", append(twinCommands("name of U"), cmd("HSET", prk, "email", "name of U"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name, "srk_stale " + email}},
+	{"shared in one field, SRKs in two taken over", append(otherEntryCommands("name of U"), cmd("SET", name, "user/uid:F"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:F")), []string{"value_shared " + name, "srk_stale user/email:name+_of+_U/~prk"}},
+	{"one value in two fields of one entry, one SRK taken over", append(otherEntryCommands("name of U"), cmd("HSET", prk, "email", "name of U"), cmd("SET", "user/email:name+_of+_U/~prk", "user/uid:U"), cmd("SET", name, "user/uid:F")), []string{"value_shared " + name, "srk_stale " + email}},
 
 	// I4: records without an entry
 	{"SRK without an entry", cmds(cmd("SET", "user/name:F/~prk", "user/uid:F")), []string{"srk_orphan user/name:F/~prk"}},
@@ -135,7 +136,7 @@ var damages = []damage{
 	{"further value that repeats the first", cmds(cmd("HSET", prk, "~also:email:U@x.org", "1 - -")), []string{"further_wrong " + prk}},
 	{"further value under another form", cmds(cmd("HSET", prk, furtherF, "1 - - F@y.org"), cmd("SET", emailF, "user/uid:U")), []string{"further_wrong " + prk, "srk_missing user/email:F@y.org/~prk", "srk_stale " + emailF}},
 	{"further value without a first", cmds(cmd("HDEL", prk, "email"), cmd("HSET", prk, furtherF, "1 - -"), cmd("SET", emailF, "user/uid:U")), []string{"field_missing " + prk, "further_wrong " + prk, "srk_stale " + email}},
-	{"further value of another entry", append(twinCommands("name of F"), cmd("SET", "user/name:name+_of+_F/~prk", "user/uid:F"), cmd("HSET", prk, furtherF, "1 - -")), []string{"value_shared " + emailF}},
+	{"further value of another entry", append(otherEntryCommands("name of F"), cmd("SET", "user/name:name+_of+_F/~prk", "user/uid:F"), cmd("HSET", prk, furtherF, "1 - -")), []string{"value_shared " + emailF}},
 	{"further value of a field that may have one", cmds(cmd("HSET", prk, "~also:name:F", "1 - -"), cmd("SET", "user/name:F/~prk", "user/uid:U")), []string{"further_many " + prk}},
 
 	// I5: indexes
@@ -170,7 +171,7 @@ var damages = []damage{
 	{"a tombstone", cmds(cmd("HSET", "user/uid:F", "~rev", "x"), cmd("EXPIRE", "user/uid:F", "600")), nil},
 	{"a held value", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("PEXPIREAT", "user/uid:F", "32503680000000"), cmd("SET", "user/name:zedF/~prk", "user/uid:F")), nil},
 	{"a held value without an SRK", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("PEXPIREAT", "user/uid:F", "32503680000000")), []string{"held_missing user/name:zedF/~prk"}},
-	{"a tombstone that ends before a value that it holds", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("EXPIRE", "user/uid:F", "600"), cmd("SET", "user/name:zedF/~prk", "user/uid:F")), []string{"held_ending user/uid:F"}},
+	{"a tombstone that expires before a value that it holds", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("EXPIRE", "user/uid:F", "600"), cmd("SET", "user/name:zedF/~prk", "user/uid:F")), []string{"held_ending user/uid:F"}},
 	{"a hold that has ended", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "1000"), cmd("EXPIRE", "user/uid:F", "600")), nil},
 	{"a retired UID", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z")), nil},
 	{"a retired UID that ends", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z"), cmd("EXPIRE", "user/uid:F", "600")), []string{"retired_ending user/uid:F"}},

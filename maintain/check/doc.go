@@ -41,11 +41,11 @@
 //	key_field            3    a record has the key of an entry, but not under the primary field
 //	key_unparsable       4 r  a key begins like a key of a declared type but cannot be one
 //	order_kind           5 r  an ordered index is not a sorted set
-//	order_missing        5 i  an entry is not at its place in the ordered index of a field
-//	order_orphan         4 i  a place in an ordered index leads to no entry
-//	order_stale          5 i  an entry is at a wrong place in an ordered index
+//	order_missing        5 i  an entry is not at its position in the ordered index of a field
+//	order_orphan         4 i  a position in an ordered index leads to no entry
+//	order_stale          5 i  an entry is at a wrong position in an ordered index
 //	order_undeclared     0 w  the schema does not order the field of an ordered index
-//	order_unplaced       5    an ordered facet has no place: over 1 KiB, or undecodable
+//	order_unplaced       5    an ordered facet has no position: over 1 KiB, or undecodable
 //	own_copying          0    an unfinished copy of a namespace: nothing else is checked
 //	own_schema           0 o  ~/schema/TYPE is lost or unreadable: operations on the type stop
 //	own_secret           0 o  ~/secret cannot be a secret: logins stop
@@ -101,8 +101,9 @@
 //   - i: the entry is added to an index or removed from it, according to its values. Staged
 //     elements go into their record, and the entry into the index sets of those elements.
 //   - r: the record is removed. A key_unparsable record is removed only if its key is an SRK in the
-//     form that CoffeeNode UserDB wrote, and either our SRK exists or no entry has the value. After
-//     login counters are removed, failures are counted from zero.
+//     form that CoffeeNode UserDB wrote, and either our SRK of the value names the same entry, or
+//     that entry does not have the value. After login counters are removed, failures are counted
+//     from zero.
 //   - o: ~/types is rebuilt from the stored schemas. A bad secret is removed, and the next login
 //     creates a new one. A schema is stored again if the remaining fingerprint is that of the
 //     view's schema; otherwise only with Options.Restate.

@@ -235,8 +235,8 @@ type observation struct {
 	*entry
 	claim   recordkey.Key
 	record  recordkey.Key // the SRK to read
-	srv     string
-	claimed bool // the claimed SRK names the entry
+	srv     string        // the value of that SRK
+	claimed bool          // the claimed SRK names the entry
 }
 
 func (s observation) isClaim() bool { return s.record == s.claim }
@@ -325,7 +325,7 @@ func (c *checker) checkRivals(ctx context.Context, r *report, rivals []observati
 			s.addShared(r, other, field)
 		case !has && s.isClaim():
 			f := s.addValue(r, srkWrong, records.Printable(s.prk), "names "+records.Quoted(store.Owner(s.srv))+", which does not")
-			f.seen += " " + s.srv + " " + other.seen()
+			f.seen += " " + s.srv + " " + other.keyAndRev()
 		}
 	}
 }
@@ -335,7 +335,7 @@ func (s observation) addShared(r *report, other owner, field string) {
 	a, b := s.key.In(recordkey.Namespace{}), other.key.In(recordkey.Namespace{})
 	f := s.addValue(r, valueShared, records.Printable(a.String())+" has this value in "+records.Quoted(s.claim.Field())+
 		", and "+records.Printable(b.String())+" in "+records.Quoted(field))
-	f.seen += " " + other.seen()
+	f.seen += " " + other.keyAndRev()
 	f.Choices = []recordkey.Key{a, b}
 	slices.SortFunc(f.Choices, recordkey.Key.Compare)
 }
@@ -377,8 +377,8 @@ func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(s
 
 // missingClaims returns the SRKs that the entry should claim: the SRKs of its values, except those
 // that already name the entry and those of contested values, which another entry also has. It
-// returns false if the entry is not live and has a contested value, because a repair must not make
-// such an entry live.
+// returns false if ~isa does not name the entry's type and a value is contested, because a repair
+// must not make such an entry live.
 func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.ByName[r.Key.Type()]
 	all := t.SRKs(r.Fields)

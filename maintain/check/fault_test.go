@@ -65,7 +65,7 @@ func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func TestFaults(t *testing.T) {
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.DefaultSchema()))
 	s.Clean(t)
-	for n, d := range damages {
+	for n, d := range damageCases {
 		s.User(t, n+1)
 		s.damage(t, d, n+1)
 	}

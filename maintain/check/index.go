@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// checkMemberships checks that entries are in the index sets of their facets and at their places in
-// the ordered indexes (I5).
+// checkMemberships checks that entries are in the index sets of their facets and at their positions
+// in the ordered indexes (I5).
 func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) {
 	var at []store.Ranked // where entries must be, in ordered indexes and index sets
 	var of []*entry       // the entry for each element of at
@@ -31,15 +31,15 @@ func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) 
 			at = append(at, store.Ranked{Key: index, Member: e.prk, Facet: store.Facet{Field: field, Wire: facet}})
 			of = append(of, e)
 		}
-		places, unordered := e.t.Places(store.Record{Key: e.key, Fields: e.fields})
+		positions, unordered := e.t.Positions(store.Record{Key: e.key, Fields: e.fields})
 		for _, field := range unordered {
 			e.add(r, orderUnplaced, e.key, records.Quoted(field)).seen += " " + field
 		}
-		for _, place := range places {
-			if b := e.t.Building; b.Has(place.Facet.Field, schema.RoleOrdered) || b.PlacesUnset(place.Facet.Field) {
+		for _, position := range positions {
+			if b := e.t.Building; b.Has(position.Facet.Field, schema.RoleOrdered) || b.PlacesUnset(position.Facet.Field) {
 				continue
 			}
-			at, of = append(at, place), append(of, e)
+			at, of = append(at, position), append(of, e)
 		}
 	}
 	asked := records.Map(at, func(p store.Ranked) store.Member {
@@ -116,7 +116,7 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 	c.readOwners(ctx, r, owners)
 	stale := func(at int, m store.Align) {
 		it := items[at]
-		r.add(at, indexStale, it.key, owners[at].seen(), records.Printable(it.member), records.Quoted(it.key.Field())).step = m
+		r.add(at, indexStale, it.key, owners[at].keyAndRev(), records.Printable(it.member), records.Quoted(it.key.Field())).step = m
 	}
 	var ofSets []store.Align
 	var of []int
@@ -127,7 +127,7 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 		case !o.key.IsValid():
 			r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "a PRK of type "+records.Quoted(o.t.Name)).step = m
 		case !o.live:
-			f := r.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "an entry")
+			f := r.add(i, indexOrphan, it.key, o.keyAndRev(), records.Printable(it.member), "an entry")
 			f.step = m
 			if !declared {
 				f.step = store.Remove{Key: it.raw, Member: it.member, Owner: o.key.String()}
@@ -147,9 +147,9 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 	c.dropChanged(ctx, r, items)
 }
 
-// dropChanged drops findings that no longer hold because of a concurrent change. It reads all sets
-// involved at one moment. A finding about a member remains if the member is still in its set and,
-// if it must also be in a second set, is still missing there.
+// dropChanged drops findings that are no longer true because of a concurrent change. It reads all
+// sets involved at one moment. A finding about a member remains if the member is still in its set
+// and, if it must also be in a second set, is still missing there.
 func (c *checker) dropChanged(ctx context.Context, r *report, items []item) {
 	if len(r.found) == 0 {
 		return
@@ -196,19 +196,20 @@ func (c *checker) orderedType(key recordkey.Key) *change.Type {
 	return nil
 }
 
-// checkOrderMembers checks places in ordered indexes against the entries that they name (I4, I5).
+// checkOrderMembers checks positions in ordered indexes against the entries that they name (I4,
+// I5).
 func (c *checker) checkOrderMembers(ctx context.Context, r *report, items []item) {
 	owners := records.Map(items, func(m item) owner {
 		t := c.orderedType(m.key)
 		_, field, _ := orderOf(m.key)
-		key, _ := parseOwner(t, m.key.Namespace(), change.PlaceOwner(m.member))
+		key, _ := parseOwner(t, m.key.Namespace(), change.PositionOwner(m.member))
 		fits := func(facet string, has bool) bool {
 			r := store.Record{Key: key}
 			if has {
 				r.Fields = map[string]string{field: facet}
 			}
-			place, ok := t.Place(r, field)
-			return ok && place.Member == m.member
+			position, ok := t.Position(r, field)
+			return ok && position.Member == m.member
 		}
 		return owner{t: t, key: key, field: field, fits: fits}
 	})
@@ -219,15 +220,15 @@ func (c *checker) checkOrderMembers(ctx context.Context, r *report, items []item
 		case !o.key.IsValid():
 			f = r.add(i, orderOrphan, m.key, m.member, records.Quoted(m.member), " of type "+records.Quoted(o.t.Name))
 		case !o.live:
-			f = r.add(i, orderOrphan, m.key, o.seen()+m.member, records.Quoted(m.member), "")
+			f = r.add(i, orderOrphan, m.key, o.keyAndRev()+m.member, records.Quoted(m.member), "")
 		case !o.matches():
-			f = r.add(i, orderStale, m.key, o.seen()+m.member, records.Printable(records.Relative(o.key)))
+			f = r.add(i, orderStale, m.key, o.keyAndRev()+m.member, records.Printable(records.Relative(o.key)))
 		default:
 			continue
 		}
 		wire, has := o.fields[o.field]
-		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: wire}, Unset: !has}
-		f.step = store.Align{Entry: o.key, At: place, Vacate: true}
+		position := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: wire}, Unset: !has}
+		f.step = store.Align{Entry: o.key, At: position, Vacate: true}
 	}
 	c.dropChanged(ctx, r, items)
 }
@@ -245,12 +246,12 @@ func (c *checker) checkTertiary(ctx context.Context, r *report, items []item) {
 		switch {
 		case kinds[i] == store.KindNone:
 		case !o.live:
-			f := r.add(i, tertiaryOrphan, key, o.seen(), records.Printable(records.Relative(o.key)))
+			f := r.add(i, tertiaryOrphan, key, o.keyAndRev(), records.Printable(records.Relative(o.key)))
 			f.step = store.Remove{Key: items[i].raw, Owner: o.key.String()}
 		case !ok:
-			r.add(i, tertiaryUndeclared, key, o.seen(), records.Quoted(key.Name()))
+			r.add(i, tertiaryUndeclared, key, o.keyAndRev(), records.Quoted(key.Name()))
 		case declared.Kind != kinds[i]:
-			r.add(i, tertiaryKind, key, o.seen(), declared.Kind, records.Quoted(kinds[i]))
+			r.add(i, tertiaryKind, key, o.keyAndRev(), declared.Kind, records.Quoted(kinds[i]))
 		}
 	}
 }
@@ -288,7 +289,7 @@ func (c *checker) checkMembers(ctx context.Context, r *report, items []item) {
 	var live findings
 	for i, o := range owners {
 		if o.live {
-			r.found[i].seen += " " + o.seen()
+			r.found[i].seen += " " + o.keyAndRev()
 			live = append(live, r.found[i])
 		}
 	}

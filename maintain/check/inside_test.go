@@ -136,7 +136,7 @@ func TestLooksLikeOurs(t *testing.T) {
 	}
 }
 
-// TestContestEnded checks that dropFormerHolders drops an entry that no longer has the contested
+// TestContestEnded checks that dropFormerOwners drops an entry that no longer has the contested
 // value.
 func TestContestEnded(t *testing.T) {
 	ctx := t.Context()
@@ -159,18 +159,18 @@ func TestContestEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var holders []recordkey.Key
+	var owners []recordkey.Key
 	for _, uid := range []string{"a", "b"} {
 		prk, err := typ.PRK(uid)
 		if err != nil {
 			t.Fatal(err)
 		}
-		holders = append(holders, prk)
+		owners = append(owners, prk)
 	}
 	srk, _ := typ.SRK("name", "bob")
-	k := &records.Contest{Type: typ, SRK: srk, Holders: holders}
-	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) != 1 || k.Holders[0].String() != "user/uid:b" {
-		t.Errorf("got the holders %v, %v; want only b", k.Holders, err)
+	k := &records.Contest{Type: typ, SRK: srk, Owners: owners}
+	if err := c.dropFormerOwners(ctx, k); err != nil || len(k.Owners) != 1 || k.Owners[0].String() != "user/uid:b" {
+		t.Errorf("got the owners %v, %v; want only b", k.Owners, err)
 	}
 }
 

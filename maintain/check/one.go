@@ -113,9 +113,9 @@ func (c *checker) checkMissing(ctx context.Context, r *report, t *change.Type, k
 // SRKs of their values in all secondary fields, their histories, their second factors, their staged
 // elements and those to be dropped, and the ordered indexes of their type.
 func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (related classified) {
-	related.placeOwners = map[string]bool{}
+	related.positionOwners = map[string]bool{}
 	for _, prk := range prks {
-		related.placeOwners[records.Relative(prk)] = true
+		related.positionOwners[records.Relative(prk)] = true
 		if historyKey, err := history.Key(prk); err == nil {
 			related.histories = append(related.histories, newItem(historyKey))
 		}

@@ -10,14 +10,14 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// notOfEntry lists the damages that leave the entry itself intact. A check of only that entry does
-// not report them.
+// notOfEntry lists the damage cases that leave the entry itself intact. A check of only that entry
+// does not report them.
 var notOfEntry = []string{
 	"hash under a field that is not primary", "string under a field that is not primary", "shared in one field", "shared with a damaged entry",
 	"SRK without an entry", "tertiary record without an entry", "tertiary record under a field that is not primary", "index member without an entry",
 	"invalid index members", "key with raw braces", "key with an unescaped slash", "index of another Redis type",
 	"undeclared index, member without an entry", "entry of an undeclared type",
-	"a record of second factors without an entry", "endless tombstone", "a retired UID that ends", "a held value without an SRK", "a tombstone that ends before a value that it holds",
+	"a record of second factors without an entry", "endless tombstone", "a retired UID that ends", "a held value without an SRK", "a tombstone that expires before a value that it holds",
 }
 
 // wantOfEntry returns the problems that a check of only the damaged entry must report.

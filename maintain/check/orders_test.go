@@ -25,7 +25,7 @@ func orderedSchema() schema.Schema {
 
 func TestCheckOrders(t *testing.T) {
 	const ages, lasts, prk = "~/order/user/age", "~/order/user/last", "user/uid:u1"
-	place := func(last, uid string) string {
+	position := func(last, uid string) string {
 		return strings.ToLower(last) + "\x00\x01\x00\x03" + last + "\x00\x01user/uid:" + uid
 	}
 	for _, tt := range []struct {
@@ -35,12 +35,12 @@ func TestCheckOrders(t *testing.T) {
 		one  []string // for the entry u1 only; nil means the same as want
 	}{
 		{"no damage", nil, nil, nil},
-		{"a place lost", cmds(cmd("ZREM", lasts, place("Adams", "u1"))), []string{"order_missing " + lasts}, nil},
+		{"a position lost", cmds(cmd("ZREM", lasts, position("Adams", "u1"))), []string{"order_missing " + lasts}, nil},
 		{"an order lost", cmds(cmd("DEL", lasts)), []string{"order_missing " + lasts, "order_missing " + lasts}, []string{"order_missing " + lasts}},
-		{"an extra place", cmds(cmd("ZADD", lasts, "0", place("Zorn", "u1"))), []string{"order_stale " + lasts}, nil},
-		{"a place without an entry", cmds(cmd("ZADD", lasts, "0", place("Zorn", "u9"))), []string{"order_orphan " + lasts}, []string{}},
+		{"an extra position", cmds(cmd("ZADD", lasts, "0", position("Zorn", "u1"))), []string{"order_stale " + lasts}, nil},
+		{"a position without an entry", cmds(cmd("ZADD", lasts, "0", position("Zorn", "u9"))), []string{"order_orphan " + lasts}, []string{}},
 		{
-			"invalid places", cmds(cmd("ZADD", lasts, "0", "rubbish", "0", "", "0", "x\x00\x01user/name:x", "0", "x\x00\x01firm/id:x")),
+			"invalid positions", cmds(cmd("ZADD", lasts, "0", "rubbish", "0", "", "0", "x\x00\x01user/name:x", "0", "x\x00\x01firm/id:x")),
 			[]string{"order_orphan " + lasts, "order_orphan " + lasts, "order_orphan " + lasts, "order_orphan " + lasts},
 			[]string{},
 		},
@@ -53,10 +53,10 @@ func TestCheckOrders(t *testing.T) {
 		{"a facet changed by another program", cmds(cmd("HSET", prk, "last", "Zorn")), []string{"order_missing " + lasts, "order_stale " + lasts}, nil},
 		{"a facet lost", cmds(cmd("HDEL", prk, "age")), []string{"order_missing " + ages, "order_stale " + ages}, nil},
 		{"a value that cannot be ordered", cmds(cmd("HSET", prk, "last", fmt.Sprintf("%01025d", 1))), []string{"order_unplaced " + prk, "order_missing " + lasts, "order_stale " + lasts}, nil},
-		{"an entry without a value", cmds(cmd("HDEL", prk, "last"), cmd("ZREM", lasts, place("Adams", "u1")), cmd("ZADD", lasts, "0", "\x00\x00"+prk)), nil, nil},
-		{"the place of an entry without a value lost", cmds(cmd("HDEL", prk, "last"), cmd("ZREM", lasts, place("Adams", "u1"))), []string{"order_missing " + lasts}, nil},
-		{"an extra place before all values", cmds(cmd("ZADD", lasts, "0", "\x00\x00"+prk)), []string{"order_stale " + lasts}, nil},
-		{"a place before all values, without an entry", cmds(cmd("ZADD", lasts, "0", "\x00\x00user/uid:u9")), []string{"order_orphan " + lasts}, []string{}},
+		{"an entry without a value", cmds(cmd("HDEL", prk, "last"), cmd("ZREM", lasts, position("Adams", "u1")), cmd("ZADD", lasts, "0", "\x00\x00"+prk)), nil, nil},
+		{"the position of an entry without a value lost", cmds(cmd("HDEL", prk, "last"), cmd("ZREM", lasts, position("Adams", "u1"))), []string{"order_missing " + lasts}, nil},
+		{"an extra position before all values", cmds(cmd("ZADD", lasts, "0", "\x00\x00"+prk)), []string{"order_stale " + lasts}, nil},
+		{"a position before all values, without an entry", cmds(cmd("ZADD", lasts, "0", "\x00\x00user/uid:u9")), []string{"order_orphan " + lasts}, []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {

@@ -16,7 +16,7 @@ import (
 )
 
 // checkAndRepairOwn reports damage to the store's own records that stops operations or logins, and
-// repairs it if asked to. It returns whether the check can go on: no damage is left, except to the
+// repairs it if asked to. It reports whether the check can go on: no damage is left, except to the
 // secret.
 func (c *checker) checkAndRepairOwn(ctx context.Context) (goOn bool, err error) {
 	found, err := checkFunc(c.checkOwn).run(ctx, nil)

@@ -102,9 +102,9 @@ var (
 	keyField        = define("key_field", 3, needsDecision, "the primary field of type %s is %s")
 	keyUnparsable   = define("key_unparsable", 4, fixRecord, "this store neither writes nor looks up such a key: %s")
 	orderKind       = define("order_kind", 5, fixRecord, "an ordered index is a sorted set, but this is a %s")
-	orderMissing    = define("order_missing", 5, fixRecord, "%s is not at its place in it")
+	orderMissing    = define("order_missing", 5, fixRecord, "%s is not at its position in it")
 	orderOrphan     = define("order_orphan", 4, fixRecord, "its member %s names no entry%s")
-	orderStale      = define("order_stale", 5, fixRecord, "%s is at a wrong place in it")
+	orderStale      = define("order_stale", 5, fixRecord, "%s is at a wrong position in it")
 	orderUndeclared = define("order_undeclared", 0, warning, "the schema does not order %s by %s")
 	orderUnplaced   = define("order_unplaced", 5, needsDecision, "%s cannot be ordered: it is over 1 KiB or cannot be decoded")
 	ownCopying      = define("own_copying", 0, needsDecision,

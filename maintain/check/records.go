@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// concurrentBatches is the number of batches checked at once, so that the server never waits
-	// for us.
+	// concurrentBatches is the number of batches checked at once, so that the server has work while
+	// this process judges other batches.
 	concurrentBatches = 3
 	setBatch          = 100 // number of sets read together
 	memberBatch       = 500 // approximate number of members read from a set at a time
@@ -47,8 +47,9 @@ type classified struct {
 	// are to be dropped.
 	orders, throttles, histories, factors, staged, dropped []item
 
-	// placeOwners holds the relative PRKs of the entries whose places are checked; nil means all.
-	placeOwners map[string]bool
+	// positionOwners holds the relative PRKs of the entries whose positions are checked; nil means
+	// all.
+	positionOwners map[string]bool
 }
 
 // classify sorts keys by the kind of their record. It omits keys of namespaces inside the view and
@@ -142,7 +143,7 @@ func (c *checker) checkRecords(ctx context.Context, s classified) error {
 	if err := c.forEachMember(ctx, c.checkIndexMembers, s.indexes); err != nil {
 		return err
 	}
-	return c.checkPlaces(ctx, s.orders, s.placeOwners)
+	return c.checkPositions(ctx, s.orders, s.positionOwners)
 }
 
 func filter[T any](items []T, keep func(T) bool) (some []T) {
@@ -200,9 +201,9 @@ func membersOf(set item, members []string) []item {
 	return records.Map(members, func(m string) item { return item{set.raw, set.key, m} })
 }
 
-// checkPlaces checks the members of the ordered indexes that the schema declares: all of them or,
-// if owners is not nil, only the members of these entries.
-func (c *checker) checkPlaces(ctx context.Context, orders []item, owners map[string]bool) error {
+// checkPositions checks the members of the ordered indexes that the schema declares: all of them
+// or, if owners is not nil, only the members of these entries.
+func (c *checker) checkPositions(ctx context.Context, orders []item, owners map[string]bool) error {
 	for _, order := range orders {
 		for q := (store.Order{Key: order.key, Count: memberBatch}); c.orderedType(order.key) != nil; {
 			members, err := c.Engine.Order(ctx, q)
@@ -212,7 +213,7 @@ func (c *checker) checkPlaces(ctx context.Context, orders []item, owners map[str
 			if err != nil {
 				return err
 			}
-			wanted := filter(membersOf(order, members), func(m item) bool { return owners == nil || owners[change.PlaceOwner(m.member)] })
+			wanted := filter(membersOf(order, members), func(m item) bool { return owners == nil || owners[change.PositionOwner(m.member)] })
 			if err := c.examine(ctx, c.checkOrderMembers, wanted); err != nil {
 				return err
 			}

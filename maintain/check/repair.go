@@ -230,32 +230,32 @@ func settledFields(t *change.Type) func(store.Record) map[string]string {
 	}
 }
 
-// dropFormerHolders removes from a contest the entries that gave up the value while all entries
-// were read. It reads all holders twice: those whose rev is the same in both reads had the value at
-// one moment, between them.
-func (c *checker) dropFormerHolders(ctx context.Context, k *records.Contest) error {
-	keys := records.Map(k.Holders, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
+// dropFormerOwners removes from a contest the entries that gave up the value while all entries
+// were read. It reads all owners twice: those whose rev is the same in both reads had the value at
+// one moment between the two.
+func (c *checker) dropFormerOwners(ctx context.Context, k *records.Contest) error {
+	keys := records.Map(k.Owners, func(prk recordkey.Key) string { return prk.In(c.NS).String() })
 	var r report
 	before, now := read(ctx, &r, c.Engine, keys, store.Hashes), read(ctx, &r, c.Engine, keys, store.Hashes)
-	all := k.Holders
-	k.Holders = nil
+	all := k.Owners
+	k.Owners = nil
 	for i, prk := range all {
 		if before[i].Fields[store.FieldRev] == now[i].Fields[store.FieldRev] && slices.Contains(k.Type.UniqueTexts(now[i].Fields), k.Type.UniqueText(k.SRK)) {
-			k.Holders = append(k.Holders, prk)
+			k.Owners = append(k.Owners, prk)
 		}
 	}
 	return r.err
 }
 
-// resolveContest reports a contest, unless fewer than two holders are left. If Keep names exactly
+// resolveContest reports a contest, unless fewer than two owners are left. If Keep names exactly
 // one of them, resolveContest takes the value from all others. decided is false if several entries
 // keep the value.
 func (c *checker) resolveContest(ctx context.Context, k *records.Contest) (decided bool, err error) {
-	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) < 2 {
+	if err := c.dropFormerOwners(ctx, k); err != nil || len(k.Owners) < 2 {
 		return true, err
 	}
 	keeper := c.chosenKeeper(k)
-	for _, prk := range k.Holders {
+	for _, prk := range k.Owners {
 		if prk == keeper || !keeper.IsValid() {
 			continue
 		}
@@ -267,15 +267,15 @@ func (c *checker) resolveContest(ctx context.Context, k *records.Contest) (decid
 		}
 	}
 	var r report
-	f := r.add(0, valueShared, k.SRK.In(recordkey.Namespace{}), "", choicesText(k.Holders, keeper))
-	f.Choices, f.Repaired = k.Holders, keeper.IsValid()
+	f := r.add(0, valueShared, k.SRK.In(recordkey.Namespace{}), "", choicesText(k.Owners, keeper))
+	f.Choices, f.Repaired = k.Owners, keeper.IsValid()
 	return f.Repaired, c.send(ctx, update{found: r.found})
 }
 
-// chosenKeeper returns the holder that Keep names, or the zero Key if it names none or more than
+// chosenKeeper returns the owner that Keep names, or the zero Key if it names none or more than
 // one.
 func (c *checker) chosenKeeper(k *records.Contest) recordkey.Key {
-	kept := filter(k.Holders, func(prk recordkey.Key) bool { return slices.Contains(c.o.Keep, prk) })
+	kept := filter(k.Owners, func(prk recordkey.Key) bool { return slices.Contains(c.o.Keep, prk) })
 	if len(kept) != 1 {
 		return recordkey.Key{}
 	}
@@ -283,8 +283,8 @@ func (c *checker) chosenKeeper(k *records.Contest) recordkey.Key {
 }
 
 // choicesText explains what each choice does.
-func choicesText(holders []recordkey.Key, keeper recordkey.Key) string {
-	names := records.Map(holders, func(prk recordkey.Key) string { return records.Printable(prk.String()) })
+func choicesText(owners []recordkey.Key, keeper recordkey.Key) string {
+	names := records.Map(owners, func(prk recordkey.Key) string { return records.Printable(prk.String()) })
 	all := strings.Join(names, " and ") + " have this value"
 	if keeper.IsValid() {
 		return all + "; " + records.Printable(keeper.String()) + " keeps it, and the facets of the others move to their field ~lost:…"

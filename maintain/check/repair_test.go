@@ -101,7 +101,7 @@ func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
 // none.
 func TestEachDamage(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		for _, d := range damages {
+		for _, d := range damageCases {
 			t.Run(d.name, func(t *testing.T) {
 				s.Clean(t)
 				s.User(t, 1)
@@ -137,13 +137,13 @@ func (s *site) requireFacets(t testdb.Tester, before map[string]bool) {
 	}
 }
 
-func TestRepairManyDamages(t *testing.T) {
+func TestRepairManyProblems(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		rapid.Check(t, func(r *rapid.T) {
 			s.Clean(r)
 			var want []string
-			distinct := rapid.SliceOfNDistinct(rapid.SampledFrom(damages), 1, 6, func(d damage) string { return d.name })
-			for n, d := range distinct.Draw(r, "damages") {
+			distinct := rapid.SliceOfNDistinct(rapid.SampledFrom(damageCases), 1, 6, func(d damage) string { return d.name })
+			for n, d := range distinct.Draw(r, "damage") {
 				s.User(r, n+1)
 				s.damage(r, d, n+1)
 				want = append(want, wantLeft(d, n+1)...)
@@ -159,7 +159,7 @@ func TestRepairManyDamages(t *testing.T) {
 // TestRepairOne repairs only the damaged entry and the records that belong to it.
 func TestRepairOne(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		for _, d := range damages {
+		for _, d := range damageCases {
 			if slices.Contains(notOfEntry, d.name) {
 				continue
 			}
@@ -175,7 +175,7 @@ func TestRepairOne(t *testing.T) {
 // TestRepairKeeps decides every contest in favor of each of its two entries in turn.
 func TestRepairKeeps(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		for _, d := range damages {
+		for _, d := range damageCases {
 			if !strings.HasPrefix(d.name, "shared") {
 				continue
 			}
@@ -296,8 +296,8 @@ func TestRepairStopped(t *testing.T) {
 			c.Left.Store(1 << 40)
 			s.Clean(r)
 			var want []string
-			distinct := rapid.SliceOfNDistinct(rapid.SampledFrom(damages), 1, 3, func(d damage) string { return d.name })
-			for n, d := range distinct.Draw(r, "damages") {
+			distinct := rapid.SliceOfNDistinct(rapid.SampledFrom(damageCases), 1, 3, func(d damage) string { return d.name })
+			for n, d := range distinct.Draw(r, "damage") {
 				s.User(r, n+1)
 				s.damage(r, d, n+1)
 				want = append(want, wantLeft(d, n+1)...)

@@ -24,8 +24,9 @@ type otherForm struct {
 	stored schema.Type
 }
 
-// requireStoredSchema returns an error unless the records were written with the view's schema. With
-// another schema, every record would seem damaged.
+// requireStoredSchema returns an error unless the view can follow the stored schema, with which the
+// records were written. The checker then follows it. With another schema, every record would seem
+// damaged.
 func (c *checker) requireStoredSchema(ctx context.Context) error {
 	var others []otherForm
 	names := c.Schema.Names()

@@ -48,8 +48,8 @@ func (o owner) has(claim recordkey.Key) (field string, has bool) {
 	return "", false
 }
 
-// seen returns the key and the rev of the owner.
-func (o owner) seen() string { return records.Relative(o.key) + " " + o.fields[store.FieldRev] }
+// keyAndRev returns the key and the rev of the owner.
+func (o owner) keyAndRev() string { return records.Relative(o.key) + " " + o.fields[store.FieldRev] }
 
 func notEmpty(isa string, _ bool) bool { return isa != "" }
 
@@ -80,8 +80,8 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	}
 }
 
-// parseOwner returns the entry that an SRV or a member of an index set names, or the code of its
-// problem.
+// parseOwner returns the entry that an SRV (the value of an SRK) or a member of an index set names,
+// or the code of its problem.
 func parseOwner(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.Key, wrong *code) {
 	key, err := recordkey.Parse(store.Owner(srv))
 	switch {
@@ -177,7 +177,7 @@ func expectedOwner(t *change.Type, key recordkey.Key, field, value string) owner
 // because on a cluster each attempt to create an entry has its own SRV, and an entry that does not
 // exist has no rev.
 func checkSRK(r *report, at int, it item, o owner, srv store.Text) {
-	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire
+	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.keyAndRev()+" "+srv.Wire
 	remove := store.Remove{Key: it.raw, Seen: srv, Owner: o.key.String(), Field: field, Value: it.key.Value()}
 	switch {
 	case !o.live:
@@ -196,8 +196,8 @@ var (
 	originalUnescape = strings.NewReplacer("++", "+", "+_", " ", "+,", "/", "+.", ":")
 )
 
-// looksLikeOurs reports whether a key that does not parse begins TYPE/FIELD: with a declared type,
-// escaped as this program or as the original does.
+// looksLikeOurs reports whether a key that does not parse begins with a declared type, a slash, a
+// field and a colon, escaped as this program or as the original does.
 func looksLikeOurs(key string, s schema.Schema) bool {
 	typ, rest, ok := strings.Cut(key, "/")
 	if !ok || !strings.Contains(rest, ":") {
@@ -234,8 +234,8 @@ func (c *checker) checkUnparsable(ctx context.Context, r *report, items []item) 
 }
 
 // removeOriginalStep returns the step that removes an SRK whose key was written by the original. It
-// returns nil unless the SRK is superseded: the value has its SRK under our key, or the entry that
-// the SRK names does not have the value.
+// returns nil unless the SRK is superseded: our SRK of the value names the same entry, or that
+// entry does not have the value.
 func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string) store.RepairStep {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {

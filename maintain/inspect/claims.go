@@ -19,9 +19,9 @@ type Claim struct {
 }
 
 // Claims returns the current claims of a value, ordered by field name. It covers the fields in
-// which a search in any field looks. It does not check the claims: the entry that a
-// record names may not have the value, which a check reports. A value that no SRK can hold has no
-// claims. For an unknown type Claims returns the error of userdb.DB.Type.
+// which a search in any field looks. It does not check the claims: the entry that a record names
+// may not have the value, which a check reports. A value that no SRK can hold has no claims. For an
+// unknown type, Claims returns the error of userdb.DB.Type.
 func Claims(ctx context.Context, db *userdb.DB, typ, value string) ([]Claim, error) {
 	v := view.Of(db)
 	t, err := v.Type(typ)

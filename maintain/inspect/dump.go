@@ -39,11 +39,11 @@ const (
 )
 
 // Dump writes records in readable form. It writes every record of the view's namespace, and of
-// namespaces inside it, whose key matches Pattern, whatever its Redis type; it leaves out the
-// store's own records. Up to 10,000 records are sorted by key. Larger dumps are in the order of
-// SCAN, in sorted parts, and a record may appear twice. Dump shows up to 100 elements of a record
-// and 200 bytes of a value, and says how much it left out. Password hashes are hidden unless Reveal
-// is set. All output is printable: other text is quoted as in Go.
+// namespaces inside it, whose key matches Pattern, whatever its Redis type; it leaves out
+// tombstones and the store's own records. Up to 10,000 records are sorted by key. Larger dumps are
+// in the order of SCAN, in sorted parts, and a record may appear twice. Dump shows up to 100
+// elements of a record and 200 bytes of a value, and says how much it left out. Password hashes are
+// hidden unless Reveal is set. All output is printable: other text is quoted as in Go.
 //
 // Dump returns ErrFormat for an unknown format; other errors are those of the store and of w.
 func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {

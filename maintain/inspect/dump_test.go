@@ -33,8 +33,8 @@ func (s *site) dump(t *testing.T, o inspect.Options) string {
 	return b.String()
 }
 
-// createEveryKind creates a record of each Redis type that both engines store, some with bytes that
-// a terminal would interpret.
+// createEveryKind creates a record of each Redis type except a stream (see TestDumpStream), some
+// with bytes that a terminal would interpret.
 func (s *site) createEveryKind(t *testing.T) {
 	t.Helper()
 	for _, c := range [][]string{

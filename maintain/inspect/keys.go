@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -48,24 +47,28 @@ func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, 
 // are afterwards. It preserves I1 to I5: an entry is removed with everything that belongs to it,
 // and a tertiary record with its index members, but the SRK or index set of an entry that remains
 // is kept. It also keeps the store's own records, and whatever belongs to a type that the schema
-// does not declare.
+// does not declare. If it fails, it returns how many records it had removed, or kept for one of
+// these reasons, until then: another call removes the rest.
 func RemoveKeys(ctx context.Context, db *userdb.DB, pattern string) (int, error) {
 	before, err := countKeys(ctx, db, pattern)
 	if err != nil {
 		return 0, err
 	}
-	var failed error
+	done := 0
 	for key, err := range Keys(ctx, db, pattern) {
 		if err == nil {
 			err = removeKey(ctx, view.Of(db), key)
 		}
 		if err != nil && !store.IsEntryError(err) {
-			failed = err
-			break
+			return done, err
 		}
+		done++
 	}
 	after, err := countKeys(ctx, db, pattern)
-	return max(before-after, 0), cmp.Or(failed, err)
+	if err != nil {
+		return done, err
+	}
+	return max(before-after, 0), nil
 }
 
 func countKeys(ctx context.Context, db *userdb.DB, pattern string) (n int, err error) {

@@ -18,7 +18,7 @@ import (
 )
 
 // A Status is an overview of a store for operators. Anything that could not be determined is left
-// out, and a Warning says why.
+// out. If it is about types or namespaces, a Warning says why.
 type Status struct {
 	// Store is memory, file, redis, sentinel or cluster.
 	Store string `json:"store"`

@@ -24,7 +24,7 @@ import (
 )
 
 // summary returns the parts of a status that tests compare: types, namespaces, and the codes of
-// warnings about the schema.
+// warnings about the schema or about what could not be read.
 func (s *site) summary(t *testing.T) string {
 	t.Helper()
 	st, err := inspect.StatusOf(s.Ctx, s.DB, nil)

@@ -26,10 +26,10 @@ const (
 // may be nil, is called with the number of records processed and the approximate total. It starts
 // again at zero for each pass.
 //
-// Unless a type is changed online (TypeChange.Online), nobody else can write its entries until
-// Apply has finished: other writers get ErrSchemaMismatch. Readers with the old schema find all
-// entries until the last one is converted, and readers with the new schema find each entry as soon
-// as it is converted. The stored fingerprint changes last.
+// If TypeChange.Stops is set, nobody else can write the entries of the type until Apply has
+// finished: other writers get ErrSchemaMismatch. Readers with the old schema find all entries until
+// the last one is converted, and readers with the new schema find each entry as soon as it is
+// converted. The stored fingerprint changes last.
 func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
 	for _, tc := range ch.Types {
 		if err := tc.collisionError(); err != nil {
@@ -68,7 +68,7 @@ func (s *migration) apply(ctx context.Context) error {
 		return s.applyOnline(ctx)
 	}
 	err := s.applyExclusive(ctx)
-	// Another process may have made the same change first.
+	// Another process may have made the same schema change first.
 	if errors.Is(err, store.ErrConflict) || view.IsSchemaChanged(err) {
 		stored, failed := s.readStored(ctx)
 		if failed == nil && stored.Generation == s.guard.Fingerprint {
@@ -78,7 +78,8 @@ func (s *migration) apply(ctx context.Context) error {
 	return err
 }
 
-// applyExclusive converts the entries to the new schema while nobody else writes.
+// applyExclusive converts the entries to the new schema while nobody else writes. If no record has
+// to change, it only stores the new schema, and stops writers only if stopsWriters says so.
 func (s *migration) applyExclusive(ctx context.Context) error {
 	seen := s.fields[store.FieldFingerprint]
 	if s.stopsWriters() {
@@ -226,10 +227,10 @@ func (s *migration) convertEntry(ctx context.Context, prk recordkey.Key) error {
 			return err
 		}
 	}
-	places, _ := s.currentType().Places(r) // check reports facets that cannot be ordered
-	for _, place := range places {
-		if slices.Contains(s.newOrders, place.Facet.Field) {
-			if err := s.applyStep(ctx, store.Align{Entry: prk, At: place}); err != nil {
+	positions, _ := s.currentType().Positions(r) // check reports facets that cannot be ordered
+	for _, position := range positions {
+		if slices.Contains(s.newOrders, position.Facet.Field) {
+			if err := s.applyStep(ctx, store.Align{Entry: prk, At: position}); err != nil {
 				return err
 			}
 		}
@@ -306,8 +307,8 @@ func (s *migration) forEachEntry(ctx context.Context, f func(context.Context, re
 }
 
 // removeGuarded removes something that the new schema does not have, but only while the stored
-// schema is unchanged. Otherwise another process may have finished the change, and somebody may
-// have added the record again.
+// schema is unchanged. Otherwise another process may have finished the schema change, and somebody
+// may have added the record again.
 func (s *migration) removeGuarded(ctx context.Context, r store.Remove) error {
 	r.Schema = s.currentType().Guard
 	return s.applyStep(ctx, r)

@@ -325,6 +325,7 @@ func (s *site) allKeys(t testdb.Tester) map[string]bool {
 func TestApplyCollisions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		from, to := userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, field("nick", secondary))
+		forty, _ := schema.Decode(schema.CodecNumber, "forty") // reads any text
 		for _, tt := range []struct {
 			name   string
 			change func(*userdb.Entry)
@@ -337,9 +338,19 @@ func TestApplyCollisions(t *testing.T) {
 			{"a value that no SRK can hold", func(e *userdb.Entry) { e.Put("nick", schema.Text(" ")) }, to, `user/uid:u4: "nick": no key can hold it: it is empty`},
 			{"a value that no index key can hold", func(e *userdb.Entry) { e.Put("city", schema.Text("")) }, userSchema(schema.FoldExact, field("city", index)), `user/uid:u4: "city": no key can hold it: it is empty`},
 			{
-				"a value without a place", func(e *userdb.Entry) { e.Put("city", schema.Text(strings.Repeat("x", 1025))) },
+				"a value without a position", func(e *userdb.Entry) { e.Put("city", schema.Text(strings.Repeat("x", 1025))) },
 				userSchema(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
 				`user/uid:u4: "city": it cannot be ordered: it is over 1 KiB or cannot be decoded`,
+			},
+			{
+				"a value that the new codec cannot read", func(e *userdb.Entry) { e.Put("born", schema.Text("in May")) },
+				userSchema(schema.FoldExact, field("born", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecDate})),
+				`user/uid:u4: "born": the new codec cannot read it: not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z`,
+			},
+			{
+				"a renamed facet that the new codec cannot read", func(e *userdb.Entry) { e.Put("age", forty) },
+				userSchema(schema.FoldExact, drop("age"), field("years", schema.Field{Was: "age", Codec: schema.CodecJSON})),
+				`user/uid:u4: "years": the new codec cannot read it: not one JSON value`,
 			},
 			{
 				"a renamed facet that exists already",

@@ -239,8 +239,9 @@ func TestOtherFormRemovesValues(t *testing.T) {
 	})
 }
 
-// TestCheckOtherForm checks that a check fails if this program cannot find entries by their values,
-// and that it reports them unless it repairs or concerns one entry.
+// TestCheckOtherForm checks that a check fails if this program cannot find entries by their values.
+// It also checks that the check reports these entries, except if the check repairs the database or
+// concerns one entry.
 func TestCheckOtherForm(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)

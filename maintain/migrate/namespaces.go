@@ -101,8 +101,10 @@ func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f fun
 // copied unchanged, with their times to live. Tokens, sessions and histories of entries are left
 // out, since they are valid in one namespace only. The secrets of second factors are encrypted
 // anew, for the target, with the first of Options.Keys. If CopyNamespace was stopped, calling it
-// again continues the copy. Records that are written meanwhile may or may not be copied: stop
-// writers to the source, or check the copy. To move a namespace, copy it and then drop it.
+// again continues the copy. If a server restarts or a replica takes over, which may lose copies,
+// CopyNamespace copies all records again. Records that are written meanwhile may or may not be
+// copied: stop writers to the source, or check the copy. To move a namespace, copy it and then drop
+// it.
 //
 // It returns ErrNotEmpty if the target holds records, which are left alone; ErrNamespace if the
 // source is the whole store, either is the store's own, or one is inside the other; ErrNotFound if
@@ -121,7 +123,20 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 	if err := markCopy(ctx, v, mark, from, to); err != nil {
 		return 0, err
 	}
-	n, err := forEachKey(ctx, v, from, func(ctx context.Context, key string) (bool, error) {
+	n := int64(0)
+	err := v.UntilKept(ctx, func() (err error) {
+		n, err = copyKeys(ctx, v, from, to)
+		return err
+	})
+	if err == nil {
+		_, err = v.Engine.Repair(ctx, store.Remove{Key: mark.String()})
+	}
+	return n, err
+}
+
+// copyKeys copies all records once, and returns their number.
+func copyKeys(ctx context.Context, v *view.View, from, to recordkey.Namespace) (int64, error) {
+	return forEachKey(ctx, v, from, func(ctx context.Context, key string) (bool, error) {
 		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
 			// It belongs to an entry, such as the entry's tokens.
 			if factors, err := factor.Key(own.PRK()); err != nil || own != factors {
@@ -131,10 +146,6 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 		}
 		return v.Engine.Repair(ctx, store.Copy{From: key, To: copyKey(key, from, to)})
 	})
-	if err == nil {
-		_, err = v.Engine.Repair(ctx, store.Remove{Key: mark.String()})
-	}
-	return n, err
 }
 
 // copyFactors copies the second factors of an entry to the record of its copy, and reports whether

@@ -7,11 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/single"
@@ -26,8 +28,8 @@ import (
 // characters of keys and patterns.
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
-// fillNamespaces creates two entries, with every kind of record that belongs to an entry, in each
-// namespace of paths and outside them. It deletes the second one, which leaves a tombstone.
+// fillNamespaces creates two entries with tags and notes in each namespace of paths and outside
+// them. It deletes the second one, which leaves a tombstone.
 func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
 	s.flush(t)
@@ -141,7 +143,7 @@ func TestCopyAndDropNamespace(t *testing.T) {
 				t.Errorf("%s: the copy is\n%q\nwant\n%q", path, copied, source)
 			}
 			if ttl := s.Raw.TTL(s.Ctx, to.String()+"~/session").Val(); ttl <= 0 {
-				t.Errorf("%s: the time to live of the copied sessions is %v, want more than 0", path, ttl)
+				t.Errorf("%s: the copied ~/session has the time to live %v, want more than 0", path, ttl)
 			}
 			copied := newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(to))})
 			testdb.Same(t, path+": the copy", copied.Check(t, check.Options{}), nil)
@@ -187,6 +189,31 @@ func TestCopyResumes(t *testing.T) {
 			t.Errorf("the copy is\n%q\nwant\n%q", copied, source)
 		}
 	})
+}
+
+// TestCopyWhileServerLoses checks that a copy is complete although the server restarted during it
+// and lost a part.
+func TestCopyWhileServerLoses(t *testing.T) {
+	server := redistest.Start(t)
+	s := openURL(t, server.URL())
+	s.fillNamespaces(t)
+	from, to := testdb.Space(t, "a"), testdb.Space(t, "copy")
+	source := withPrefix(s.allRecords(t), from.String())
+	var copying atomic.Bool
+	l := &testdb.Losing{
+		T: t, Server: server, Keep: func(cmd redis.Cmder) bool { return cmd.Name() == "copy" },
+		Lose: func(cmd redis.Cmder) bool { // before the first command that follows the copies
+			copying.Store(copying.Load() || cmd.Name() == "copy")
+			return copying.Load() && slices.Contains(cmd.Args(), any("~/probe/1"))
+		},
+	}
+	s.Raw.AddHook(l)
+	if _, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to); err != nil || !l.Lost.Load() {
+		t.Fatalf("copying: %v, and the server restarted: %v; want no error, and a restart", err, l.Lost.Load())
+	}
+	if copied := withPrefix(s.allRecords(t), to.String()); !maps.Equal(copied, source) {
+		t.Errorf("the copy is\n%q\nwant\n%q", copied, source)
+	}
 }
 
 // TestDropInterrupted stops drops after different numbers of commands. An entry that remains must

@@ -62,7 +62,7 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 		// A field that is being built as untyped may become typed.
 		changes := len(next.Additions(stored.Type)) > 0
 		if next.Building = stored.Type.Building; len(more) > 0 && (changes || !sameBuilding(next.Building, more)) {
-			next.Building = &schema.Building{ID: rand.Text()[:12], What: more}
+			next.Building = newBuilding(more)
 		}
 		if next.Building == nil && change.StoredText(next.WithCurrentForm()) == stored.Text {
 			return nil, nil
@@ -78,6 +78,11 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 		}
 	}
 	return nil, errContention
+}
+
+// newBuilding describes additions that begin to be built.
+func newBuilding(additions map[string][]string) *schema.Building {
+	return &schema.Building{ID: rand.Text()[:12], What: additions}
 }
 
 // mergeStored returns the new schema, target, extended with everything that only the stored schema
@@ -116,7 +121,8 @@ func mergeStored(stored, target schema.Type) schema.Type {
 }
 
 // checkOnlyAdds returns ErrConflict unless the new schema, target, only adds to the stored one.
-// That was so when the change was planned, but others may have changed the stored schema since.
+// That was so when the schema change was planned, but others may have changed the stored schema
+// since.
 func checkOnlyAdds(stored, target schema.Type) error {
 	relation, difference := stored.Compare(target)
 	if relation <= schema.Lacks {
@@ -290,7 +296,7 @@ func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error)
 // writers did not yet maintain the indexes, and another schema may have added members to them.
 func (s *migration) removeStale(ctx context.Context) error {
 	for _, field := range s.newOrders {
-		if err := s.removeStalePlaces(ctx, field); err != nil {
+		if err := s.removeStalePositions(ctx, field); err != nil {
 			return err
 		}
 	}
@@ -335,8 +341,8 @@ func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) er
 	return nil
 }
 
-// removeStalePlaces removes wrong places from the ordered index of one field.
-func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
+// removeStalePositions removes wrong positions from the ordered index of one field.
+func (s *migration) removeStalePositions(ctx context.Context, field string) error {
 	key, err := s.currentType().OrderKey(field)
 	if err == nil {
 		err = s.applyStep(ctx, store.Remove{Key: key.String(), Kind: "zset"})
@@ -349,7 +355,7 @@ func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
 		if err != nil {
 			return err
 		}
-		prks := records.Map(members, func(m string) string { return s.NS.String() + change.PlaceOwner(m) })
+		prks := records.Map(members, func(m string) string { return s.NS.String() + change.PositionOwner(m) })
 		hashes, err := store.Hashes(ctx, s.Engine, prks)
 		if err != nil {
 			return err
@@ -360,7 +366,7 @@ func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
 				continue // check reports it
 			}
 			r := store.Record{Key: entry, Fields: hashes[i].Fields}
-			if place, ok := s.currentType().Place(r, field); ok && r.Live() && place.Member == m {
+			if position, ok := s.currentType().Position(r, field); ok && r.Live() && position.Member == m {
 				continue
 			}
 			wire, has := r.Fields[field]

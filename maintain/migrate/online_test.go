@@ -173,7 +173,7 @@ func TestConcurrentAdditions(t *testing.T) {
 }
 
 // TestRequired checks that a field can become required only once all entries have it, and that the
-// requirement then also holds for programs that do not know the field.
+// requirement then also applies to programs that do not know the field.
 func TestRequired(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))

@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Before a process converts entries at the opening of the store, it writes its name and the time by
+// Before a process converts entries while it opens the store, it writes its name and the time by
 // its clock to ~/applying. Other processes wait for it. A process that has not renewed the record
 // for leaseTimeout is considered dead. Two processes that convert entries at once do no harm.
 const (
@@ -67,7 +67,7 @@ func convert(ctx context.Context, db *userdb.DB, to schema.Schema) error {
 
 // additions returns the types of the program's schema whose fields have roles that the stored types
 // lack. Each returned type is the stored type extended by those roles. If any type also needs a
-// change that only 'userdb schema apply' makes, additions returns no types.
+// schema change that only 'userdb schema apply' makes, additions returns no types.
 func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	due, none := schema.Schema{Types: map[string]schema.Type{}}, schema.Schema{}
 	v := view.Of(db)

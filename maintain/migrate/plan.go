@@ -1,10 +1,13 @@
 // Package migrate converts the records of an account store to another schema, and copies and drops
-// namespaces.
+// namespaces. Most schema changes are made online, while programs write: a field is building until
+// all entries have what the new schema asks for. The others stop the writers of the type.
 package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,13 +29,13 @@ type Change struct {
 	db    *userdb.DB // with the new schema
 }
 
-// A TypeChange describes the change of one type.
+// A TypeChange describes the schema change of one type.
 type TypeChange struct {
 	Type string `json:"type"`
 	// What describes the difference in words. It is empty if the difference affects no record, such
 	// as a reserved value.
 	What      string `json:"what"`
-	UnderWay  bool   `json:"under_way"` // the change was started and not finished
+	UnderWay  bool   `json:"under_way"` // the schema change was started and not finished
 	Entries   int64  `json:"entries"`   // entries of the type
 	Rewritten int64  `json:"rewritten"` // entries whose fields change
 	SRKs      int64  `json:"srks"`      // SRKs to create
@@ -66,7 +69,7 @@ type Collision struct {
 
 const (
 	maxCollisions = 1000
-	maxHolders    = 100
+	maxOwners     = 100
 )
 
 // Plan determines how to convert the records of the view's namespace to another schema. It writes
@@ -212,13 +215,13 @@ func (s *migration) survey(ctx context.Context) (TypeChange, error) {
 }
 
 func (tc *TypeChange) addCollision(k *records.Contest) {
-	// A contest has at least two holders.
-	names := records.Map(k.Holders[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) })
-	if more := len(k.Holders) - 2; more > 0 {
+	// A contest has at least two owners.
+	names := records.Map(k.Owners[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) })
+	if more := len(k.Owners) - 2; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	tc.add(Collision{
-		Field: k.SRK.Field(), Value: k.SRK.Value(), Entries: k.Holders[:min(maxHolders, len(k.Holders))],
+		Field: k.SRK.Field(), Value: k.SRK.Value(), Entries: k.Owners[:min(maxOwners, len(k.Owners))],
 		Reason: strings.Join(names, " and ") + " would both have the value " + records.Quoted(k.SRK.Value()),
 	})
 }
@@ -306,12 +309,39 @@ func (s *migration) addRefused(tc *TypeChange, r store.Record) {
 			refuse(field, "", "it has none, but the field becomes required")
 		}
 	}
-	_, unordered := s.currentType().Places(store.Record{Key: r.Key, Fields: facets})
+	unreadable := s.unreadable(facets)
+	for _, field := range slices.Sorted(maps.Keys(unreadable)) {
+		refuse(field, facets[field], "the new codec cannot read it: "+unreadable[field])
+	}
+	_, unordered := s.currentType().Positions(store.Record{Key: r.Key, Fields: facets})
 	for _, field := range unordered {
-		if slices.Contains(s.newOrders, field) && !slices.Contains(s.newUnset, field) {
+		if slices.Contains(s.newOrders, field) && !slices.Contains(s.newUnset, field) && unreadable[field] == "" {
 			refuse(field, facets[field], "it cannot be ordered: it is over 1 KiB or cannot be decoded")
 		}
 	}
+}
+
+// unreadable returns the facets that the old codec can read and the new one cannot, with reasons.
+// Nobody could read an entry with such a facet, and its owner could not log in.
+func (s *migration) unreadable(facets map[string]string) (reasons map[string]string) {
+	for name := range s.currentType().Schema.Fields {
+		wire, has := facets[name]
+		was, is := s.from.WithoutBuilding().Codec(s.nameBefore(name)), s.currentType().Schema.Codec(name)
+		if !has || !s.stored || was == is {
+			continue
+		}
+		if _, err := schema.Decode(was, wire); err != nil {
+			continue
+		}
+		var wrong *schema.ValueError
+		if _, err := schema.Decode(is, wire); errors.As(err, &wrong) {
+			if reasons == nil {
+				reasons = map[string]string{}
+			}
+			reasons[name] = wrong.Reason
+		}
+	}
+	return reasons
 }
 
 // fieldsWithNewKeys returns the fields in which an entry needs a new SRK or index member. A value

@@ -38,6 +38,7 @@ type program struct {
 	Name    string // part of the UIDs of its entries
 	Version int    // version of its schema: 1 or 2
 	Applies bool   // the program converts entries to schema 2 and ends
+	Hangs   bool   // it stops in the middle of that, until it is killed
 }
 
 const (
@@ -82,7 +83,11 @@ func TestProgram(t *testing.T) {
 		var plan migrate.Change
 		if plan, err = migrate.Plan(t.Context(), db, schemaVersion(2)); err == nil {
 			report("applies")
-			err = plan.Apply(t.Context(), nil)
+			err = plan.Apply(t.Context(), func(int64, int64) {
+				if p.Hangs {
+					select {}
+				}
+			})
 		}
 	}
 	for round := 0; err == nil && !p.Applies && !stopping.Load(); round++ {
@@ -169,8 +174,8 @@ func (p program) writeUnknownField(ctx context.Context, users *userdb.Type, uid 
 	return fmt.Errorf("writing an undeclared field: got %v, want a FieldError of the rule undeclared", err)
 }
 
-// query uses the additions of schema 2. It must return all entries, or an error while the index is
-// being built.
+// query runs queries that need schema 2. Each must find all its entries, or return an error while
+// the index is being built.
 func (p program) query(ctx context.Context, users *userdb.Type, uid string) error {
 	if p.Version == 1 {
 		return nil
@@ -303,7 +308,9 @@ func runRollingDeploy(t *testing.T, url string) {
 	waitRounds(t, old, 2)
 	newer := writers(2, "a")
 	apply := program{URL: url, Name: "apply", Version: 1, Applies: true}
-	first := startProgram(t, apply)
+	hanging := apply
+	hanging.Hangs = true
+	first := startProgram(t, hanging)
 	for begin := time.Now(); testdb.Must(migrate.StoredSchema(t.Context(), before)).Types["user"].Building == nil; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > timeout {
 			t.Fatalf("within %v, the stored schema did not say that an addition is being built", timeout)

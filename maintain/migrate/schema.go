@@ -52,7 +52,7 @@ type migration struct {
 	guard    store.Guard  // of the new schema
 	mu       sync.RWMutex // guards t, which changes while the migration is online
 	// t is the type under the new schema. Unless the migration is online, its guard is that of the
-	// change itself, under which nothing else writes.
+	// schema change itself, under which nothing else writes.
 	t      *change.Type
 	fields map[string]string // fields of ~/schema/TYPE
 	// from is the stored schema. If there is none, it holds the known part of the schema of
@@ -134,7 +134,7 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 }
 
 // withRenames returns t with those fields of next that have a former name. next is the schema of a
-// change that was interrupted.
+// schema change that was interrupted.
 func withRenames(t, next schema.Type) schema.Type {
 	t.Fields = maps.Clone(t.Fields)
 	for name, f := range next.Fields {
@@ -243,7 +243,7 @@ func (s *migration) changesRecords() bool {
 		len(s.renames)+len(s.newOrders)+len(s.newRequired)+len(s.newTyped) > 0
 }
 
-// stopsWriters reports whether nobody else may write while the change is made. That is so for
+// stopsWriters reports whether nobody else may write during the schema change. That is so for
 // changes of records, for the first Many of a field, because running programs may not know Many,
 // and for a smaller Many, so that no entry gets more values meanwhile.
 func (s *migration) stopsWriters() bool {

@@ -59,7 +59,7 @@ func TestImportUnknownNames(t *testing.T) {
 					report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), o)
 					requireColumnError(t, err, transfer.ColumnError{Line: tt.line, Name: tt.column, Reason: tt.reason})
 					if text := s.export(t, transfer.ExportOptions{}); report != (transfer.Report{}) || text != "" {
-						t.Errorf("got report %+v and entries %s, want nothing imported", report, text)
+						t.Errorf("dry run %v: got report %+v and entries %s, want nothing imported", o.DryRun, report, text)
 					}
 				}
 				o := transfer.ImportOptions{CSV: tt.csv, OnDuplicate: transfer.DuplicateSkip, DryRun: true}
@@ -172,7 +172,7 @@ func TestImportMaps(t *testing.T) {
 	}
 }
 
-// TestImportDuplicateNames checks that a line with two facets of the same name is refused.
+// TestImportDuplicateNames checks that a line with two values for one name is refused.
 func TestImportDuplicateNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, fullSchema())

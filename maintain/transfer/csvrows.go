@@ -217,8 +217,9 @@ func (s *csvRows) read() ([]string, error) {
 // Some more are accepted if the row ends soon after them.
 const maxDelimiters = 500_000
 
-// A rowText is a reader that keeps the text of the current row. A csv.Reader reads more of it only
-// if the row continues. If reading fails in the middle of a row and the part before is malformed, a
+// A rowText is a reader that keeps the text of the current row, and what was read after it. The
+// csv.Reader calls Read again only if the row has not ended, so at a call all of the text belongs
+// to that row. If reading fails in the middle of a row and the part before is malformed, a
 // csv.Reader reports only the malformed part; a rowText keeps the read error.
 type rowText struct {
 	// r returns an error only after all data before the error. For that, its buffer must be larger
@@ -329,17 +330,17 @@ func quoteAdvice(err error) error {
 	case csv.ErrBareQuote:
 		return errors.New("a quote inside a cell without quotes: put the cell in quotes, and double the one inside")
 	case csv.ErrQuote:
-		return errors.New("a quote inside a cell in quotes that is not doubled")
+		return errors.New("a quote that is not doubled, inside a cell in quotes")
 	}
 	return err
 }
 
 // hasUnclosedQuote reports whether a row is malformed because a quote is not closed before the end
-// of the input. Any other quote that the csv.Reader rejects is at the position that bad names.
-func hasUnclosedQuote(text []byte, bad *csv.ParseError) bool {
+// of the input. Any other quote that the csv.Reader rejects is at the column of parseErr.
+func hasUnclosedQuote(text []byte, parseErr *csv.ParseError) bool {
 	line := text[bytes.LastIndexByte(bytes.TrimSuffix(text, []byte("\n")), '\n')+1:]
-	at := bad.Column - 1
-	return bad.Err == csv.ErrQuote && (at >= len(line) || line[at] != '"')
+	at := parseErr.Column - 1
+	return parseErr.Err == csv.ErrQuote && (at >= len(line) || line[at] != '"')
 }
 
 func (s *csvRows) mayHaveClearPassword(*line) bool { return slices.Contains(s.names, columnClear) }

@@ -127,7 +127,7 @@ func TestDecodedMembers(t *testing.T) {
 		{"list", "value", limit, list(`"x"`), 1},
 		{"hash", "value", limit, func(n int) string { return "{" + numbered(`"%d":"x"`, len(`,"0":"x"`)*n) + "}" }, 2},
 		{"zset", "value", limit, list(`["x",1]`), 2},
-		{"set", "value", maxMembers, list(`"x"`), 1}, // a change counts only different members
+		{"set", "value", maxMembers, list(`"x"`), 1}, // a change counts only distinct members
 		{"list", "value64", limit, list(`"eA=="`), 1},
 		{"hash", "value64", limit, twice, 2},
 		{"zset", "value64", limit, twice, 2},

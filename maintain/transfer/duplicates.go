@@ -170,8 +170,9 @@ func (im *importer) update(ctx, comparing context.Context, lines []*line) error 
 }
 
 // changeForLine returns the change for a line: it creates the entry or, if the line means an
-// existing entry, updates that. A different password has the same effect as SetPassword, and
-// disabled the same as Disable; the dates in the line are stored in new entries only.
+// existing entry, updates that. A new password (see passwordIn) has the same effect as SetPassword,
+// and a line that disables the entry the same as Disable. The dates in the line are stored in new
+// entries only.
 func (im *importer) changeForLine(ctx context.Context, l *line, existing store.Found) (c store.Change, changed bool, err error) {
 	r := existing.Record
 	if existing.Err != nil || r.Fields == nil {

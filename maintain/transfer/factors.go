@@ -84,7 +84,7 @@ func (im *importer) addFactors(l *line, r *reading) error {
 			f.Sealed, err = im.Config.Keys.Reseal(f.Sealed, sealedFor(prk, name), factor.Place(prk, name))
 		}
 		if err != nil {
-			return fmt.Errorf("second factor %s: %w; give the keys of the store that wrote the line", records.Quoted(name), err)
+			return fmt.Errorf("second factor %s: %w; give the keys of the store that wrote the line (userdb import --key-file)", records.Quoted(name), err)
 		}
 		if f.Kind == factor.Passkey && !l.hasDigest(name) {
 			return fmt.Errorf("the line has the passkey %s without the value by which it is found", records.Quoted(name))

@@ -112,7 +112,7 @@ func TestTables(t *testing.T) {
 		{"sep= with a tab", "sep=\t\nuid\temail\tname\n1\tann@x.org\tAnn\n", transfer.ImportOptions{}, withUID("1")},
 		{"names with a sign", "$id,email,@timestamp,name\n1,ann@x.org,x,Ann\n", transfer.ImportOptions{Map: map[string]string{"$id": "uid"}, Ignore: []string{"@timestamp"}}, withUID("1")},
 		{"a quote in a cell", "uid,email,name\n1,ann@x.org,Ann \"A\"\n", transfer.ImportOptions{}, "a quote inside a cell without quotes: put the cell in quotes"},
-		{"a quote that is not doubled", "uid,email,name\n1,ann@x.org,\"Ann \"A\"\"\n", transfer.ImportOptions{}, "a quote inside a cell in quotes that is not doubled"},
+		{"a quote that is not doubled", "uid,email,name\n1,ann@x.org,\"Ann \"A\"\"\n", transfer.ImportOptions{}, "a quote that is not doubled, inside a cell in quotes"},
 		{"a text of a spreadsheet", "uid,email,name\n=\"1\",ann@x.org,=\"Ann\"\n", transfer.ImportOptions{}, withUID("1")},
 		{"a text of a spreadsheet in quotes", "uid,email,name\n1,ann@x.org,\"=\"\"Ann\"\"\"\n", transfer.ImportOptions{}, withUID("1")},
 		{"texts of a spreadsheet in the header", "=\"uid\";=\"email\";=\"name\"\r\n=\"1\";=\"ann@x.org\";=\"Ann\"\r\n", transfer.ImportOptions{Delimiter: ';'}, withUID("1")},

@@ -25,6 +25,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/coded"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/password"
@@ -40,12 +41,19 @@ type ImportState struct {
 	Bytes int64  `json:"bytes"` // size of those lines in the input
 	Sum   string `json:"sum"`   // checksum of those lines
 	// How is a checksum of the store, the namespace and the options that affect reading.
-	How    string `json:"how"`
-	Report Report `json:"report"`
+	How string `json:"how"`
+	// Servers is a checksum that changes when a server restarts or when a replica takes over, or ""
+	// if the servers do not report what it needs.
+	Servers string `json:"servers,omitzero"`
+	Report  Report `json:"report"`
 }
 
 // ErrInput is the error for an input that Import cannot read, or for invalid options.
 var ErrInput = coded.New(userdb.CodeUsage, "bad input")
+
+// ErrLost means that a server restarted, or that a replica took over, while an import ran, so that
+// imported lines may be missing.
+var ErrLost = coded.New(userdb.CodeUnavailable, "imported lines may be missing")
 
 // A ReadError reports that the input of an import could not be read to its end. All lines before
 // Line have been processed.
@@ -79,11 +87,11 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // With DuplicateUpdate, a line updates the entry with its UID or, without a UID, the entry with its
 // identifiers. The facets of the line are added to those of the entry or replace them, and a
 // tertiary record in the line replaces the entry's. A different password has the same effect as
-// SetPassword, and disabled the same as Disable: PasswordChanged is now, tokens become void, failed
-// logins are forgotten, and events are reported. A password that an earlier import set does not
-// count as different, even if a login has replaced its hash since. A password that was set in this
-// store, not by an import, stays unless password_changed of the line is later. The dates in the
-// line apply to new entries only, and are never later than now.
+// SetPassword, and a line that disables the entry the same as Disable: PasswordChanged is now,
+// tokens become void, failed logins are forgotten, and events are reported. A password that an
+// earlier import set does not count as different, even if a login has replaced its hash since. A
+// password that was set in this store, not by an import, stays unless password_changed of the line
+// is later. The dates in the line apply to new entries only, and are never later than now.
 //
 // From CSV, flat JSON and other products, Import leaves out a user name that the rules refuse, or
 // that is the entry's own address, if the entry has another identifier. It refuses a new entry
@@ -108,6 +116,12 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // interrupted import created entries after its last saved state, the next one recognizes them and
 // counts them as created.
 //
+// A server that restarts, or a replica that takes over, may lack lines that were imported. If this
+// happened since Resume, Import calls Restarted and starts again from the first line, as if no line
+// had been saved; it recognizes the entries that exist. If it happens during the import, Import
+// processes the whole input and then returns ErrLost. Both need servers that report their
+// replication IDs in INFO.
+//
 // The start of an import is recorded as an event if the context names an actor (userdb.WithActor)
 // or histories are kept.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
@@ -118,7 +132,9 @@ func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (R
 	if !o.DryRun {
 		im.NoteWork(ctx, view.EventImport, recordkey.Key{}, im.o.Type)
 	}
-	err = im.run(ctx)
+	if err = im.run(ctx); err == nil {
+		err = im.checkKept(ctx)
+	}
 	return im.state.Report, err
 }
 
@@ -155,7 +171,7 @@ const (
 	importBatch   = 500     // lines in later batches
 	bulkBatch     = 1000    // lines in later batches if each batch waits for a disk
 	maxBatchBytes = 1 << 20 // input bytes in a batch, but for its last line
-	maxConcurrent = 4       // batches in progress, so that the server never waits for us
+	maxConcurrent = 4       // batches in progress, so that the server has work meanwhile
 )
 
 // clearBatch is the number of lines with clear passwords in a batch. It is small because hashing is
@@ -187,6 +203,7 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 	if err != nil {
 		return nil, err
 	}
+	im.checkServers(survey)
 	if survey.SerialBulks {
 		im.batchSize = bulkBatch
 	}
@@ -198,6 +215,38 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 	}
 	im.src, err = im.openSource(r)
 	return im, err
+}
+
+// checkServers starts an import again from the first line if the servers may have lost lines since
+// it was interrupted.
+func (im *importer) checkServers(s store.Survey) {
+	now := s.ReplIDs()
+	if !im.resumed || im.state.Servers == "" || now == "" {
+		im.state.Servers = cmp.Or(im.state.Servers, now)
+		return
+	}
+	if im.state.Servers == now {
+		return
+	}
+	im.state = ImportState{ID: im.state.ID, How: im.state.How, Servers: now}
+	if im.o.Restarted != nil {
+		im.o.Restarted()
+	}
+}
+
+// checkKept returns ErrLost if the servers may have lost lines while the import ran.
+func (im *importer) checkKept(ctx context.Context) error {
+	if im.o.DryRun || im.state.Servers == "" {
+		return nil
+	}
+	s, err := im.Engine.Survey(ctx, false)
+	if err != nil {
+		return err
+	}
+	if now := s.ReplIDs(); now != "" && now != im.state.Servers {
+		return fmt.Errorf("%w: a server restarted, or a replica took over, during the import", ErrLost)
+	}
+	return nil
 }
 
 // fingerprint returns a checksum of everything that determines what the lines of the input mean and

@@ -166,9 +166,9 @@ func TestParseLineOfManyFacets(t *testing.T) {
 	}
 }
 
-// TestParseLineExactNames checks the errors for lines that are refused. Among other things, JSON
-// names must match exactly and appear only once, at every level of a line.
-func TestParseLineExactNames(t *testing.T) {
+// TestParseLineErrors checks the errors for lines that are refused. Among other things, JSON names
+// must match exactly and appear only once, at every level of a line.
+func TestParseLineErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" appears twice`,
 		`{"password":"a","\u0070assword":"b"}`:                                    `"password" appears twice`,

@@ -75,6 +75,9 @@ type ImportOptions struct {
 	// Split, Zone, KeepIDs, Prepared, Pepper, WithoutPassword and WithoutIdentifier. The zero
 	// ImportState starts from the beginning.
 	Resume ImportState
+	// Restarted, if not nil, is called before the first line is read if an import that Resume would
+	// continue starts again from that line. Lines that were refused before are reported again.
+	Restarted func()
 	// Save, if not nil, is called with the state of the import after each batch that is stored
 	// permanently.
 	Save func(ImportState) error

@@ -206,7 +206,8 @@ func (im *importer) writePreserved(ctx context.Context, b *batch) error {
 	return g.Wait()
 }
 
-// storeSchema stores the schema of a type, if none is stored, as the first create does.
+// storeSchema stores the schema of a type, if none is stored, as the first create does. In a dry
+// run it does nothing.
 func (im *importer) storeSchema(ctx context.Context, t *change.Type) error {
 	if im.o.DryRun || slices.Contains(im.schemaStored, t.Name) {
 		return nil

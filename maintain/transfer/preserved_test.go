@@ -50,8 +50,8 @@ func (s *site) wantRule(t *testing.T, rule, uid, field, text string) {
 	}
 }
 
-// wantSound fails the test if a check finds anything but missing identifiers.
-func (s *site) wantSound(t *testing.T) {
+// wantOnlyMissing fails the test if a check finds anything but missing identifiers.
+func (s *site) wantOnlyMissing(t *testing.T) {
 	t.Helper()
 	for _, found := range s.Check(t, check.Options{}) {
 		if !strings.HasPrefix(found, "field_missing ") {
@@ -118,7 +118,7 @@ func TestExportPreserves(t *testing.T) {
 			if again := to.export(t, transfer.ExportOptions{}); again != out {
 				t.Errorf("the export of the copy is\n%s\nwant\n%s", again, out)
 			}
-			to.wantSound(t)
+			to.wantOnlyMissing(t)
 			if err := to.add(t, "", "code", "Cy"); err != nil {
 				t.Errorf("a value that is no longer held: %v", err)
 			}
@@ -180,7 +180,7 @@ func TestImportPreservesOnlyFree(t *testing.T) {
 		if err := s.add(t, "x", "name", "free"); err != nil {
 			t.Error(err)
 		}
-		s.wantSound(t)
+		s.wantOnlyMissing(t)
 		// The later of two ends is kept.
 		later := time.Now().Add(2 * time.Hour).Truncate(time.Second)
 		for _, until := range []time.Time{later, time.Now().Add(time.Minute)} {
@@ -252,9 +252,9 @@ func (h *beforeCommit) runBefore(cmd redis.Cmder) {
 	}
 }
 
-// TestImportHeldDuringCreate imports a value held in the field name just before a create of an
-// entry with the same value in the field nick commits. By then the create has found no holder of
-// the value. It must be refused nevertheless.
+// TestImportHeldDuringCreate begins to create an entry with a value in the field nick. The create
+// finds no holder of the value. Just before it commits, an import holds the same value in the field
+// name. The create must then be refused.
 func TestImportHeldDuringCreate(t *testing.T) {
 	s := newSite(testdb.AsCluster(t, keepingSchema()))
 	if err := s.add(t, "first", "code", "any"); err != nil {
@@ -283,5 +283,5 @@ func TestImportHeldDuringCreate(t *testing.T) {
 		t.Errorf("the create returned %v, want a FieldError of the rule held", err)
 	}
 	s.wantRule(t, "held", "y", "code", "wanted")
-	s.wantSound(t)
+	s.wantOnlyMissing(t)
 }

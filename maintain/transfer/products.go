@@ -181,8 +181,8 @@ func checkAuth0(s *productUsers, a account) error {
 	return nil
 }
 
-// parseAuth0 parses an account as the service exports it with its hash, or as its bulk import
-// accepts it.
+// parseAuth0 parses an account as Auth0 exports it with its hash, or as Auth0's bulk import accepts
+// it.
 func parseAuth0(s *productUsers, a account, r *reading) error {
 	var identifiers []struct {
 		Type, Value string
@@ -274,7 +274,7 @@ func parseFirebase(s *productUsers, a account, r *reading) error {
 	case strings.HasPrefix(hash, "fakeHash:"):
 		r.hashErr = errors.New("its password comes from the emulator, which does not hash passwords")
 	case s.firebase.SignerKey == "":
-		r.hashErr = errors.New("its password can be verified only with the parameters of the project")
+		r.hashErr = errors.New("its password can be verified only with the parameters of the project (userdb import --from-params)")
 	case salt == "":
 		r.hashErr = errors.New("its password has no salt")
 	default:

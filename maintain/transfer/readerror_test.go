@@ -93,7 +93,7 @@ func TestImportUnclosedQuote(t *testing.T) {
 		o := transfer.ImportOptions{CSV: true, WithoutIdentifier: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
 		s.importText(t, in, o, transfer.Report{Read: 4, Created: 2, Refused: 2})
 		want := []string{
-			`2 a quote inside a cell in quotes that is not doubled, in a row that continues to line 4: is a quote not closed?`,
+			`2 a quote that is not doubled, inside a cell in quotes, in a row that continues to line 4: is a quote not closed?`,
 			`8 3 cells, but the header has 2, in a row that continues to line 9: is a quote not closed?`,
 		}
 		testdb.Same(t, "reasons", reasons, want)

@@ -380,7 +380,7 @@ func TestImportVerified(t *testing.T) {
 				for _, on := range []string{transfer.DuplicateFail, transfer.DuplicateUpdate} {
 					tt.o.OnDuplicate = on
 					if report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), tt.o); err != nil || report.Refused > 0 {
-						t.Fatalf("got %+v, %v; want nothing refused", report, err)
+						t.Fatalf("%s: got %+v, %v; want nothing refused", on, report, err)
 					}
 					if got := s.uids(t, func(e userdb.Entry) bool { return e.Verified("email") }); got != tt.want {
 						t.Errorf("%s: verified: got %s, want %s", on, got, tt.want)

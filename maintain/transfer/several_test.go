@@ -30,7 +30,7 @@ func severalSchema(fold schema.Fold, kind string, role schema.Role) schema.Schem
 	}}}}
 }
 
-// records returns the fields of a user's record, without its revision and the places of further
+// records returns the fields of a user's record, without its revision and the positions of further
 // values, and the keys of all secondary values.
 func (s *site) records(t testdb.Tester, uid string) (fields map[string]string, keys []string) {
 	t.Helper()
@@ -39,7 +39,7 @@ func (s *site) records(t testdb.Tester, uid string) (fields map[string]string, k
 	for name, text := range fields {
 		if store.IsFurther(name) {
 			f, _ := store.ParseFurther(name, text)
-			f.Place = 0
+			f.Position = 0
 			fields[name] = f.Text()
 		}
 	}
@@ -239,7 +239,7 @@ func TestFirstValue(t *testing.T) {
 	})
 }
 
-// TestValuesNames checks that --map and --ignore apply to fields with several values, and that an
+// TestValuesNames checks that Map and Ignore apply to fields with several values, and that an
 // undeclared field refuses the whole input.
 func TestValuesNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -290,10 +290,10 @@ func TestDryRunOfValues(t *testing.T) {
 				}
 				return report, refused
 			}
-			foreseen, reasons := run(true)
+			simulated, reasons := run(true)
 			report, refused := run(false)
-			if counts(foreseen) != counts(report) || !slices.Equal(reasons, refused) {
-				t.Errorf("%s: the dry run says %+v %q, the import %+v %q", tt.what, foreseen, reasons, report, refused)
+			if counts(simulated) != counts(report) || !slices.Equal(reasons, refused) {
+				t.Errorf("%s: the dry run says %+v %q, the import %+v %q", tt.what, simulated, reasons, report, refused)
 			}
 		})
 	}

@@ -58,8 +58,9 @@ func TestImportLongPasswords(t *testing.T) {
 	}
 }
 
-// TestImportIsNotOriginal checks that no text in the encoding of CoffeeNode UserDB matches an
-// imported hash, before and after a login has replaced it.
+// TestImportIsNotOriginal checks that an imported hash is not compared in the lossy encoding of
+// CoffeeNode UserDB, in which 慢捤敦杨ㄲ has the same bytes as abcdefgh12. That must be so before and
+// after a login has replaced the hash.
 func TestImportIsNotOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		in := sample(t, "field/twin.csv")

@@ -170,10 +170,10 @@ func (im *importer) simulate(ctx context.Context, l *line, existing existingEntr
 }
 
 // linesBefore records the keys of a line under the number of the first line that is about the same
-// entry. taken is the error for a key that lines before it have taken, or nil. contested is the
-// error for a value that such a line gives to another entry, unless the value is in own, which has
-// those that the entry of the line already has. same reports whether a line before it is about the
-// same entry.
+// entry. own has the values that the entry of the line already has. taken is the error for a key
+// that lines before this one have taken, or nil. contested is the error for a value, not in own,
+// that such a line gives to another entry, or nil. same reports whether a line before this one is
+// about the same entry.
 func (im *importer) linesBefore(l *line, own map[recordkey.Key]bool) (taken, contested error, same bool) {
 	no, claims := im.seenInInput("", l.create.Key.String()), l.create.Claim
 	if l.draft.UID == "" {
@@ -196,10 +196,10 @@ func (im *importer) linesBefore(l *line, own map[recordkey.Key]bool) (taken, con
 	} else {
 		no = l.no
 	}
-	im.see("", l.create.Key.String(), no)
+	im.addSeen("", l.create.Key.String(), no)
 	for _, srk := range claims {
 		first := im.seenInInput(srk.Type(), l.t.UniqueText(srk))
-		im.see(srk.Type(), l.t.UniqueText(srk), no)
+		im.addSeen(srk.Type(), l.t.UniqueText(srk), no)
 		if first > 0 && first != no {
 			taken = cmp.Or(taken, store.DuplicateField(srk.Field()))
 			if !own[srk] {
@@ -218,8 +218,8 @@ const maxSeen = 500_000
 // type. It returns 0 if none has.
 func (im *importer) seenInInput(typ, value string) int64 { return im.seen[records.Digest(typ, value)] }
 
-// see records an entry, or a value of a type, unless an earlier line has done so.
-func (im *importer) see(typ, value string, no int64) {
+// addSeen records an entry, or a value of a type, unless an earlier line has done so.
+func (im *importer) addSeen(typ, value string, no int64) {
 	if d := records.Digest(typ, value); im.seen[d] == 0 && len(im.seen) < maxSeen {
 		im.seen[d] = no
 	}

@@ -27,8 +27,8 @@ import (
 //	]}
 //
 // The first value is also the facet. If it is verified, an export names its field in the list
-// "verified" of the line. It has "unverified":true if it was a further value before it became the
-// first, and nobody has verified it.
+// "verified" of the line. If it was a further value before, and nobody has verified it, it has
+// "unverified":true.
 type lineValue struct {
 	Text     string     `json:"value,omitempty"`
 	Wire     []byte     `json:"wire,omitempty"` // in place of Text, if that is not UTF-8

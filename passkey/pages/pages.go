@@ -116,7 +116,7 @@ func keep(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Chall
 var validID = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
 // State returns the state of the challenge that a form answers, and removes its cookie. It returns
-// "" if this browser has not asked for it.
+// "" if this browser has no such cookie.
 func State(w http.ResponseWriter, r *http.Request, auth web.Auth) string {
 	id := r.PostFormValue("state")
 	if !validID.MatchString(id) {

@@ -77,6 +77,19 @@ func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind use
 	}
 }
 
+// storeTime returns the time by the store's clock, so that all processes agree on it. On a cluster,
+// it is the clock of one server. v is the view of a DB that Open returned.
+func storeTime(ctx context.Context, v *view.View) (time.Time, error) {
+	if at := v.StoreTime(); !at.IsZero() {
+		return at, nil
+	}
+	key, err := recordkey.Own("jobs")
+	if err != nil {
+		return time.Time{}, err
+	}
+	return v.Engine.Time(ctx, key.In(view.Reserved))
+}
+
 // CheckWritable returns an error unless the store accepts writes. To find out, it writes a record
 // that expires after a second.
 func CheckWritable(ctx context.Context, db *userdb.DB) error {

@@ -49,7 +49,8 @@ func FactorKeysMissing(ctx context.Context, db *userdb.DB) (bool, error) {
 	return missing > 0, nil
 }
 
-// entriesWithFactors returns entries of a namespace that have a second factor.
+// entriesWithFactors returns entries of a namespace that have a second factor, within the limits
+// above.
 func entriesWithFactors(ctx context.Context, v *view.View, ns recordkey.Namespace) (found []store.Record, err error) {
 	at := store.Scan{Pattern: recordkey.Glob(ns.String()) + "~/factor/*", Count: keysPerStep}
 	for range maxKeySteps {

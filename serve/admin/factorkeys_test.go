@@ -17,9 +17,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestFactorKeysMissing checks on each kind of store that missing keys of second factors are
-// reported, but not if the keys open one factor, or if the factors were removed; and that
-// FindLostFactors finds exactly the factors that no key opens.
+// TestFactorKeysMissing checks, on each kind of store, that FactorKeysMissing reports true if there
+// are second factors and the keys open none of them, and false otherwise. FindLostFactors must find
+// exactly the factors that no key opens.
 func TestFactorKeysMissing(t *testing.T) {
 	key := func(letter string) []byte { return bytes.Repeat([]byte(letter), 32) }
 	for name, url := range map[string]string{

@@ -75,7 +75,8 @@ func TestOldStore(t *testing.T) {
 	must(t, err)
 	allowed, passkeys, err := admin.FactorsAllowed(t.Context(), db)
 	if err != nil || allowed || passkeys || stored() {
-		t.Errorf("in an old store, operators may enrol factors: %v, %v; stored: %v; want false and false", allowed, err, stored())
+		t.Errorf("in an old store, operators may enrol factors: %v, passkeys: %v, %v; stored: %v; want false three times",
+			allowed, passkeys, err, stored())
 	}
 	for _, how := range []string{"a view that has written", "a new view"} {
 		if err := enrol(t, operators, "olga"); !errors.Is(err, userdb.ErrInvalid) {
@@ -105,7 +106,8 @@ func TestOldStore(t *testing.T) {
 	}
 }
 
-// TestEnrolLink checks that a link is for one operator, expires, and cannot be used twice.
+// TestEnrolLink checks that a link is for one operator, and that it is invalid after it was spent
+// or has expired.
 func TestEnrolLink(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()
@@ -125,7 +127,7 @@ func TestEnrolLink(t *testing.T) {
 			t.Errorf("the link is for %v, %v; want olga", owner, err)
 		}
 		must(t, admin.SpendEnrolLink(ctx, operators, link))
-		must(t, admin.SpendEnrolLink(ctx, operators, link))
+		must(t, admin.SpendEnrolLink(ctx, operators, link)) // changes nothing
 		late, err := admin.IssueEnrolLink(ctx, db, hints.Any("olga"))
 		must(t, err)
 		now = now.Add(admin.EnrolLinkLife + time.Second)

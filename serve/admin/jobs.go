@@ -11,7 +11,6 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/view"
-	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -60,12 +59,17 @@ type Job struct {
 // Finished reports whether a job has ended.
 func (j Job) Finished() bool { return j.State != JobRunning }
 
-// Percent returns the progress of a job from 0 to 100, or -1 if it is unknown.
+// Percent returns the progress of a job from 0 to 100, or -1 if it is unknown. A job that runs has
+// at most 99: an import may have read its whole file, but not yet written the last lines.
 func (j Job) Percent() int {
+	most := 99.0
+	if j.Finished() {
+		most = 100
+	}
 	if j.Total <= 0 {
 		return -1
 	}
-	return int(min(100, 100*j.Done/j.Total))
+	return int(min(most, 100*j.Done/j.Total))
 }
 
 func declareJob() (schema.Type, error) {
@@ -97,19 +101,6 @@ func OpenJobs(db *userdb.DB) (*Jobs, error) {
 // In returns the jobs as seen from another namespace.
 func (js *Jobs) In(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, js.operators, ns} }
 
-// now returns the time by the store's clock, so that all processes agree on it. On a cluster, it is
-// the clock of one server.
-func (js *Jobs) now(ctx context.Context) (time.Time, error) {
-	if at := js.view.StoreTime(); !at.IsZero() {
-		return at, nil
-	}
-	key, err := recordkey.Own("jobs")
-	if err != nil {
-		return time.Time{}, err
-	}
-	return js.view.Engine.Time(ctx, key.In(view.Reserved))
-}
-
 // SessionTime returns the time by the clock that sets the times of an operator's sessions.
 func (js *Jobs) SessionTime(ctx context.Context, operator userdb.Entry) (time.Time, error) {
 	if at := js.view.StoreTime(); !at.IsZero() {
@@ -138,7 +129,7 @@ func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	if !jobIDs.MatchString(j.ID) {
 		return Job{}, userdb.ErrNotFound
 	}
-	now, err := js.now(ctx)
+	now, err := storeTime(ctx, js.view)
 	if err != nil {
 		return Job{}, err
 	}
@@ -187,7 +178,7 @@ func (js *Jobs) prune(ctx context.Context) error {
 // must end: somebody has asked for that, or its operator has been disabled or has been given
 // another password. The error is ErrNotFound if the job has been removed.
 func (js *Jobs) Heartbeat(ctx context.Context, id string, done, total int64) (stop bool, err error) {
-	now, err := js.now(ctx)
+	now, err := storeTime(ctx, js.view)
 	if err != nil {
 		return false, err
 	}
@@ -212,7 +203,7 @@ func (js *Jobs) checkOperator(ctx context.Context, j Job) error {
 
 // End records the end of a job and its result.
 func (js *Jobs) End(ctx context.Context, id, state, text string, done, total int64) error {
-	now, err := js.now(ctx)
+	now, err := storeTime(ctx, js.view)
 	if err != nil {
 		return err
 	}
@@ -256,7 +247,7 @@ func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	if err != nil || j.Finished() {
 		return j, err
 	}
-	now, err := js.now(ctx)
+	now, err := storeTime(ctx, js.view)
 	return j.asOf(now), err
 }
 
@@ -274,7 +265,7 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 			continue
 		}
 		if now.IsZero() && !j.Finished() {
-			if now, err = js.now(ctx); err != nil {
+			if now, err = storeTime(ctx, js.view); err != nil {
 				return nil, err
 			}
 		}
@@ -283,9 +274,10 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 	return all, nil
 }
 
-// asOf returns the job as of the given time: a running job is lost if its last report is too old.
+// asOf returns the job as of the given time: a running job is lost if its last report is too old,
+// or was made when the clock was wrong.
 func (j Job) asOf(now time.Time) Job {
-	if j.State == JobRunning && now.Sub(j.LastHeartbeat) > jobSilence {
+	if j.State == JobRunning && now.Sub(j.LastHeartbeat).Abs() > jobSilence {
 		j.State = JobLost
 	}
 	return j

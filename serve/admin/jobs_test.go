@@ -99,6 +99,13 @@ func TestJobsClock(t *testing.T) {
 		wantState(admin.JobRunning)
 		server.ahead += time.Minute
 		wantState(admin.JobLost)
+		const month = 30 * 24 * time.Hour
+		server.ahead += month
+		_, err = jobs.Heartbeat(ctx, j.ID, 1, 2)
+		must(t, err)
+		wantState(admin.JobRunning)
+		server.ahead -= month // now the last heartbeat is from the future
+		wantState(admin.JobLost)
 		must(t, jobs.End(ctx, j.ID, admin.JobDone, "", 2, 2))
 		if seen, err := jobs.Find(ctx, j.ID); err != nil || seen.State != admin.JobDone || seen.Ended.Sub(seen.Began).Round(time.Minute) != time.Minute {
 			t.Errorf("got %+v, %v; want a job that was done after a minute", seen, err)
@@ -136,4 +143,17 @@ func TestJobsOfOldPassword(t *testing.T) {
 			t.Errorf("got the jobs %+v, %v; want the last one stopped", all, err)
 		}
 	})
+}
+
+// TestPercent checks that only a job that has ended is shown as complete.
+func TestPercent(t *testing.T) {
+	for _, test := range []struct {
+		state       string
+		done, total float64
+		want        int
+	}{{admin.JobRunning, 3, 10, 30}, {admin.JobRunning, 10, 10, 99}, {admin.JobDone, 10, 10, 100}, {admin.JobDone, 12, 10, 100}, {admin.JobStopped, 5, 10, 50}, {admin.JobRunning, 5, 0, -1}} {
+		if got := (admin.Job{State: test.state, Done: test.done, Total: test.total}).Percent(); got != test.want {
+			t.Errorf("%+v: got %d, want %d", test, got, test.want)
+		}
+	}
 }

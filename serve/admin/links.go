@@ -30,7 +30,7 @@ type Link struct {
 	Namespace string    `userdb:"namespace"` // of the account
 	Type      string    `userdb:"type"`
 	UID       string    `userdb:"uid"`
-	Expires   time.Time `userdb:"expires,ordered"` // when it is no longer valid, by any clock
+	Expires   time.Time `userdb:"expires,ordered"` // when it has ended, by any server's clock
 }
 
 func declareLink() (schema.Type, error) {
@@ -39,12 +39,14 @@ func declareLink() (schema.Type, error) {
 	return t, err
 }
 
-// clockMargin is how much the clocks of processes and of the store may differ.
+// clockMargin is how much the clocks of the servers of a store may differ, and those of programs of
+// earlier versions, which used their own clocks.
 const clockMargin = time.Hour
 
 // Links holds the links that operators made. It is safe for concurrent use.
 type Links struct {
 	db        *userdb.DB
+	view      *view.View // of the records of links
 	all       *userdb.Type
 	typed     *userdb.Typed[Link]
 	operators *userdb.Type
@@ -52,27 +54,30 @@ type Links struct {
 
 // OpenLinks returns the links to the accounts of all namespaces of db's store.
 func OpenLinks(db *userdb.DB) (*Links, error) {
-	_, t, operators, err := openWithOperators(db, linkType)
+	adminDB, t, operators, err := openWithOperators(db, linkType)
 	if err != nil {
 		return nil, err
 	}
 	typed, err := userdb.Of[Link](t)
-	return &Links{db, t, typed, operators}, err
+	return &Links{db, view.Of(adminDB), t, typed, operators}, err
 }
 
 // Issue records a link for an account of the DB that was passed to OpenLinks, valid for the given
 // time, and then calls issue, which makes the link. If the operator has been disabled or has been
 // given another password, Issue ends the links of the account and returns ErrOperatorDisabled.
 func (ls *Links) Issue(ctx context.Context, operator string, account recordkey.Key, life time.Duration, issue func() error) error {
-	if err := ls.prune(ctx); err != nil {
+	now, err := storeTime(ctx, ls.view)
+	if err == nil {
+		err = ls.prune(ctx, now)
+	}
+	if err != nil {
 		return err
 	}
 	l := Link{
 		ID: strings.ToLower(rand.Text()), By: operator, Namespace: namespaceOf(ls.db), Type: account.Type(), UID: account.Value(),
-		Expires: time.Now().Add(life + clockMargin).UTC().Truncate(time.Millisecond),
+		Expires: now.Add(life + clockMargin).UTC().Truncate(time.Millisecond),
 	}
-	l, err := ls.typed.Create(ctx, l)
-	if err != nil {
+	if l, err = ls.typed.Create(ctx, l); err != nil {
 		return err
 	}
 	if err = issue(); err != nil {
@@ -90,11 +95,11 @@ func (ls *Links) Issue(ctx context.Context, operator string, account recordkey.K
 	return nil
 }
 
-// prune deletes the records of links that are no longer valid. It leaves out damaged records, so
-// that one of them does not keep all operators from making links.
-func (ls *Links) prune(ctx context.Context) error {
-	now := schema.Date(time.Now())
-	for l, err := range ls.typed.All(ctx, userdb.Query{Order: "expires", LTE: &now}) {
+// prune deletes the records of links that are no longer valid at now. It leaves out damaged
+// records, so that one of them does not keep all operators from making links.
+func (ls *Links) prune(ctx context.Context, now time.Time) error {
+	last := schema.Date(now)
+	for l, err := range ls.typed.All(ctx, userdb.Query{Order: "expires", LTE: &last}) {
 		if err == nil {
 			err = ls.all.Delete(ctx, hints.UID(l.ID))
 		}
@@ -113,8 +118,12 @@ func isDamaged(err error) bool {
 // MadeBy returns the links that an operator made and that may still be valid, one for each account:
 // the one that is valid longest.
 func (ls *Links) MadeBy(ctx context.Context, operator string) (all []Link, err error) {
-	now, seen := schema.Date(time.Now()), map[[3]string]bool{}
-	for l, err := range ls.typed.All(ctx, userdb.Query{Order: "expires", GTE: &now, Reverse: true}) {
+	now, err := storeTime(ctx, ls.view)
+	if err != nil {
+		return nil, err
+	}
+	first, seen := schema.Date(now), map[[3]string]bool{}
+	for l, err := range ls.typed.All(ctx, userdb.Query{Order: "expires", GTE: &first, Reverse: true}) {
 		if err != nil {
 			return nil, err
 		}

@@ -2,12 +2,14 @@ package admin_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -109,7 +111,7 @@ func TestLinksThatFail(t *testing.T) {
 		{errors.New("unknown"), true},
 	} {
 		if err := links.Issue(ctx, "Olga", account, time.Hour, func() error { return one.err }); !errors.Is(err, one.err) {
-			t.Errorf("got %v, want %v", err, one.err)
+			t.Errorf("Issue: got %v, want the error of its function, %v", err, one.err)
 		}
 		n := 0
 		for e, err := range records.All(ctx, userdb.Query{}) {
@@ -153,5 +155,41 @@ func TestLinksThatFail(t *testing.T) {
 	must(t, err)
 	if all, err := jobs.All(ctx); err != nil || len(all) != 1 || all[0].ID != j.ID {
 		t.Errorf("beside a damaged record, got the jobs %+v, %v; want the other one", all, err)
+	}
+}
+
+// TestLinksByStoreClock checks that the store's clock says which links may still be valid, whatever
+// the clock of the program says.
+func TestLinksByStoreClock(t *testing.T) {
+	for _, offset := range []time.Duration{-48 * time.Hour, 48 * time.Hour} {
+		t.Run(offset.String(), func(t *testing.T) {
+			var ahead atomic.Int64
+			ahead.Store(int64(offset))
+			clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+			db, err := userdb.Open(embedded.WithClock(t.Context(), clock), "memory:", userdb.Options{})
+			must(t, err)
+			t.Cleanup(func() { must(t, db.Close()) })
+			ctx := t.Context()
+			links, err := admin.OpenLinks(db)
+			must(t, err)
+			account, err := recordkey.PRK("user", "uid", "u1")
+			must(t, err)
+			nothing := func() error { return nil }
+			must(t, links.Issue(ctx, "Olga", account, time.Hour, nothing))
+			wantMade := func(when string, want int) {
+				t.Helper()
+				made, err := links.MadeBy(ctx, "Olga")
+				must(t, err)
+				if len(made) != want || want > 0 && made[0].Expires.Sub(clock()) > 2*time.Hour {
+					t.Errorf("%s: got the links %+v, want %d that expire within two hours", when, made, want)
+				}
+			}
+			wantMade("at once", 1)
+			ahead.Add(int64(90 * time.Minute)) // the clocks of two servers may differ by an hour
+			must(t, links.Issue(ctx, "Paul", account, time.Hour, nothing))
+			wantMade("after 90 minutes", 1)
+			ahead.Add(int64(time.Hour))
+			wantMade("after two and a half hours", 0)
+		})
 	}
 }

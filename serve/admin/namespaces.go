@@ -65,8 +65,8 @@ func CountOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]O
 // the name of the namespace later, and returns their numbers. It disables operators instead of
 // removing them, because histories name them. It records each disabled operator and revoked key as
 // an event in the feed of db, and only logs a failure to do so. It can be stopped and called again.
-// Processes may write to the namespace until RevocationTime later. Call RemoveOwned again after
-// that to remove things that they left, such as a group.
+// Processes may still write to the namespace until RevocationTime after the call. Call RemoveOwned
+// again after that to remove what they left, such as a group.
 func RemoveOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]Owned, error) {
 	return removal{db, ns.Path(), false}.all(ctx)
 }
@@ -84,7 +84,7 @@ func EverServed(ctx context.Context, db *userdb.DB) (bool, error) {
 
 func (r removal) all(ctx context.Context) (all []Owned, err error) {
 	if ns, err := recordkey.ParseNamespace(r.ns); err != nil || r.ns == "" || view.IsReserved(ns) {
-		return nil, &recordkey.SyntaxError{Func: "RemoveOwned", Input: r.ns, Reason: "the whole store, or the store's own namespace"}
+		return nil, &recordkey.SyntaxError{Func: "RemoveOwned", Input: r.ns, Reason: "it is the whole store, or the store's own namespace"}
 	}
 	for _, o := range owned {
 		n, err := o.take(r, ctx)

@@ -76,7 +76,8 @@ func TestRemoveOwned(t *testing.T) {
 
 		acme := regexp.MustCompile(`acme([^s]|$)`)
 		for key, text := range dumpRecords(t, db) {
-			// Operators stay, because histories name them. The events of the removal also stay.
+			// The records of acmes and b/acme stay. Operators stay because histories name them, and
+			// the events of the removal also stay.
 			if acme.MatchString(strings.ReplaceAll(text, "b/acme", "")) && !strings.Contains(key, "/operator") && !strings.Contains(key, "~/feed/") &&
 				!strings.Contains(text, "of-b-acme") && !strings.Contains(text, "~of+_b") {
 				t.Errorf("the record %s is left: %q", key, text)
@@ -118,7 +119,7 @@ func TestRemoveOwned(t *testing.T) {
 		page, err := db.Events(ctx, userdb.EventQuery{Kinds: []userdb.EventKind{userdb.EventOperatorDisable, userdb.EventKeyRevoke}})
 		must(t, err)
 		if len(page.Events) != 4 {
-			t.Errorf("the feed has %d events of operators and keys, want 4", len(page.Events))
+			t.Errorf("the feed has %d events of disabled operators and revoked keys, want 4", len(page.Events))
 		}
 		for _, path := range []string{"", "~userdb"} {
 			if _, err := admin.RemoveOwned(ctx, db, spaceOf(t, path)); !errors.Is(err, recordkey.ErrSyntax) {

@@ -149,7 +149,7 @@ func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (use
 	return operators.Create(ctx, newOperator(db, "", name, password))
 }
 
-// newOperator returns a new operator of db's namespace, with the name as it was typed. Create
+// newOperator returns a new operator of db's namespace, with the name as it was entered. Create
 // refuses it if the password is empty.
 func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
 	facets := schema.Texts(OperatorName, name)

@@ -167,7 +167,7 @@ func TestFirst(t *testing.T) {
 					made.Store(name, i < 4)
 				case i < 4 && errors.Is(err, userdb.ErrNotFound):
 				default:
-					t.Errorf("%s: got the error %v", name, err)
+					t.Errorf("%s: got the error %v, want none, or ErrNotFound with the set-up link", name, err)
 				}
 			})
 		}
@@ -225,7 +225,7 @@ func TestDisabledOperatorMakesNothing(t *testing.T) {
 		must(t, err)
 		for _, j := range all {
 			if j.ID != running.ID && !j.Finished() {
-				t.Errorf("a job runs: %+v", j)
+				t.Errorf("the job that was refused has not ended: %+v", j)
 			}
 		}
 		// Another operator, or the command, still makes keys.

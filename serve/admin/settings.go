@@ -18,7 +18,7 @@ const (
 	settingValue = "value"
 )
 
-// factorSetting is the UID of the setting for whether operators need a second factor.
+// factorSetting is the UID of the setting that decides whether operators need a second factor.
 const factorSetting = "operators-factor"
 
 // The values of this setting.

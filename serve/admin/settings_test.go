@@ -18,6 +18,7 @@ func TestRequireFactors(t *testing.T) {
 		"file": "file:" + filepath.Join(t.TempDir(), "store"), "redis": redistest.Start(t).URL(), "cluster": redistest.StartCluster(t).URL(),
 	} {
 		t.Run(name, func(t *testing.T) {
+			// with calls do in another process.
 			with := func(do func(db *userdb.DB)) {
 				t.Helper()
 				db, err := userdb.Open(t.Context(), url, userdb.Options{Schema: schema.User()})
@@ -33,9 +34,9 @@ func TestRequireFactors(t *testing.T) {
 					must(t, err)
 					inside, err := db.In(ns)
 					must(t, err)
-					for _, db := range []*userdb.DB{db, inside} {
+					for path, db := range map[string]*userdb.DB{"": db, "a": inside} {
 						if got, err := admin.FactorsRequired(t.Context(), db); err != nil || got != want {
-							t.Errorf("got %v, %v; want %v", got, err, want)
+							t.Errorf("namespace %q: got %v, %v; want %v", path, got, err, want)
 						}
 					}
 				})

@@ -23,6 +23,7 @@ type account struct {
 	Disabled               bool
 	Found                  *foundBy // how another form of an identifier led here, or nil
 	Why                    explanation
+	Guessed                bool   // there are wrong guesses to reset
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
 	Shown                  []cell   // the other facets that have a value, as text
@@ -47,7 +48,7 @@ type account struct {
 	Older                  string                // path of the page with older sign-ins, or ""
 	Paged                  bool                  // this is not the first page of sign-ins
 	Conflict               bool
-	Taken                  []match // the accounts that hold the values that were refused as taken
+	Taken                  []match // the accounts that have the values that were refused as taken
 }
 
 func (a account) facetNames() (all []string) {
@@ -150,7 +151,8 @@ func (c *Console) showAccount(w http.ResponseWriter, r *http.Request, db *userdb
 		c.fail(w, r, err)
 		return
 	}
-	p := page{Name: "account", Title: a.Label, Place: r.URL.Path, Done: doneMessages[r.URL.Query().Get("done")]}
+	p := page{Name: "account", Title: a.Label, RailPath: r.URL.Path, Done: doneMessages[r.URL.Query().Get("done")]}
+	p.Copies = a.shortenHead()
 	edit(&a, &p)
 	a.Editing = a.Editing || a.Conflict || len(p.Problems) > len(p.OtherProblems(a.facetNames()))
 	c.opened.add(r, e)
@@ -180,6 +182,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 		return a, err
 	}
 	a.Why, a.Open = report.why, report.status.Tokens
+	a.Guessed = report.status.Failures > 0 || report.status.Wait > 0
 	a.recorded = report.history
 	for _, h := range report.history {
 		a.History = append(a.History, event{HistoryEvent: h})
@@ -251,6 +254,19 @@ func headIdentifiers(first []identifier, lists []valueList) (all []identifier) {
 		all[len(all)-1].More = max(len(values)-maxHeadValues, 0)
 	}
 	return all
+}
+
+// shortenHead removes from the head of the page the identifier that the title shows, unless the
+// head says more about it. It returns the field whose value only the title shows, or "".
+func (a *account) shortenHead() (field string) {
+	switch {
+	case a.Label == a.UID && len(a.Names) == 0:
+		return a.Primary
+	case len(a.Names) == 0 || a.Names[0] != identifier{Field: a.Names[0].Field, Text: a.Label}:
+		return ""
+	}
+	field, a.Names = a.Names[0].Field, a.Names[1:]
+	return field
 }
 
 func mailAddresses(all []identifier, t schema.Type) (some []identifier) {
@@ -393,7 +409,11 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	}
 	question, err := newQuestion(r, t, e, declared, rev)
 	if err == nil && len(question.Changes) > 0 && form.Get(confirmName) == "" {
-		c.show(w, r, http.StatusOK, page{Name: "edit-confirm", Title: confirmTitle, Data: question})
+		title := confirmTitle
+		if question.OnlyMail {
+			title = mailTitle
+		}
+		c.show(w, r, http.StatusOK, page{Name: "edit-confirm", Title: title, Data: question})
 		return
 	}
 	if err == nil {
@@ -401,7 +421,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 			if e.Rev() != rev {
 				return userdb.ErrConflict
 			}
-			applyTyped(e, newEditors(*e, declared), declared, form)
+			applyEntered(e, newEditors(*e, declared), declared, form)
 			return nil
 		})
 	}
@@ -412,13 +432,13 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	c.showAccount(w, r, db, t, e, func(a *account, p *page) {
 		p.Problems, p.Form = problems, form
 		a.Conflict = errors.Is(err, userdb.ErrConflict)
-		a.Taken = findHolders(r, db, t, problems, form)
-		if !a.Conflict { // what was typed belongs to the revision that the form shows
+		a.Taken = findOwners(r, db, t, problems, form)
+		if !a.Conflict { // what was entered belongs to the revision that the form shows
 			a.Rev = rev
 			return
 		}
 		for _, one := range a.Fields { // the next form shows what is stored now
-			if _, changed := typedChange(form, one); !changed {
+			if _, changed := enteredChange(form, one); !changed {
 				delete(form, one.Name)
 			}
 			delete(form, shownName(one.Name))
@@ -447,18 +467,18 @@ func (c *Console) respondSaved(w http.ResponseWriter, r *http.Request, t *userdb
 	return e, problems, true
 }
 
-// confirmName is the name of the input that confirms a change of identifiers. No facet has such a
-// name.
+// confirmName is the name of the input that confirms a change of identifiers or mail addresses. No
+// facet has such a name.
 const confirmName = "~confirm"
 
 // shownName returns the name of the input that holds the text that the form showed for a facet.
 func shownName(field string) string { return "~shown:" + field }
 
-// typedChange returns the text that was typed for a facet, and reports whether it differs from the
-// text that the form showed. The browser sends both. If it cannot send a text unchanged, it alters
-// both of them in the same way, so the facet does not count as changed. If a program does not send
-// the text that was shown, the stored text takes its place.
-func typedChange(form map[string][]string, one editor) (typed string, changed bool) {
+// enteredChange returns the text that was entered for a facet, and reports whether it differs from
+// the text that the form showed. The browser sends both. If it cannot send a text unchanged, it
+// alters both of them in the same way, so the facet does not count as changed. If a program does
+// not send the text that was shown, the stored text takes its place.
+func enteredChange(form map[string][]string, one editor) (entered string, changed bool) {
 	sent, shown := form[one.Name], one.Stored
 	if before := form[shownName(one.Name)]; len(before) > 0 {
 		shown = before[0]
@@ -469,9 +489,12 @@ func typedChange(form map[string][]string, one editor) (typed string, changed bo
 	return sent[0], true
 }
 
-const confirmTitle = "Change how this account is found?"
+const (
+	confirmTitle = "Change how this account is found?"
+	mailTitle    = "Change where mail to this account goes?"
+)
 
-// A question asks whether to change identifiers, and carries the submitted form.
+// A question asks whether to change identifiers or mail addresses, and carries the submitted form.
 type question struct {
 	Path, Back, Label string // Path is where the form goes, Back the page of the account
 	Changes           []identifierChange
@@ -479,6 +502,7 @@ type question struct {
 
 	Unverified []string // mail addresses that do not count before they are verified
 	None       bool     // the account has no identifier left
+	OnlyMail   bool     // no identifier changes, only mail addresses in other fields
 }
 
 // An identifierChange says that a value of a field is replaced, removed or set.
@@ -488,27 +512,33 @@ type identifierChange struct {
 	First           bool // To is another value of the field, which becomes the first
 }
 
-// newQuestion returns the changes of identifiers in a form, and the error that saving them would
-// return.
+// newQuestion returns the changes of identifiers and mail addresses in a form, and the error that
+// saving them would return. Applications may send secrets to a mail address even if it is not an
+// identifier.
 func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema.Type, rev string) (question, error) {
 	form, editors := r.PostForm, newEditors(e, declared)
-	q := question{Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Inputs: []input{{Name: "rev", Value: rev}}}
+	q := question{Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Inputs: []input{{Name: "rev", Value: rev}}, OnlyMail: true}
 	q.Back = q.Path
 	after := e
-	applyTyped(&after, editors, declared, form)
+	applyEntered(&after, editors, declared, form)
 	for _, one := range editors {
 		for _, name := range []string{shownName(one.Name), one.Name} {
 			if sent := form[name]; len(sent) > 0 {
 				q.Inputs = append(q.Inputs, input{Name: name, Value: sent[0]})
 			}
 		}
-		typed, changed := typedChange(form, one)
-		switch f := declared.Fields[one.Name]; {
-		case !changed || !f.Role.Has(schema.RoleSecondary):
+		entered, changed := enteredChange(form, one)
+		f := declared.Fields[one.Name]
+		identifies := f.Role.Has(schema.RoleSecondary)
+		if changed && identifies {
+			q.OnlyMail = false
+		}
+		switch {
+		case !changed || !identifies && !f.HasAddresses():
 		case f.MaxValues() > 1:
 			q.Changes = append(q.Changes, compareValues(one.Name, e.Texts(one.Name), after.Texts(one.Name))...)
 		default:
-			q.Changes = append(q.Changes, identifierChange{Field: one.Name, From: one.Stored, To: typed})
+			q.Changes = append(q.Changes, identifierChange{Field: one.Name, From: one.Stored, To: entered})
 		}
 	}
 	if len(q.Changes) == 0 {
@@ -517,18 +547,20 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 	if e.Rev() != rev {
 		return q, userdb.ErrConflict
 	}
-	q.warn(e, after, declared)
+	if !q.OnlyMail {
+		q.warn(e, after, declared)
+	}
 	return q, t.Check(r.Context(), after)
 }
 
-// applyTyped writes the texts that were typed in a form to an entry.
-func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
+// applyEntered writes the texts that were entered in a form to an entry.
+func applyEntered(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
-		typed, changed := typedChange(form, one)
+		entered, changed := enteredChange(form, one)
 		if !changed {
 			continue
 		}
-		if typed == "" {
+		if entered == "" {
 			if t.Fields[one.Name].MaxValues() > 1 { // the form shows only the first
 				e.DropText(one.Name, one.Stored)
 			} else {
@@ -536,19 +568,19 @@ func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[strin
 			}
 			continue
 		}
-		e.Put(one.Name, parseTyped(t, one, typed))
+		e.Put(one.Name, parseEntered(t, one, entered))
 	}
 }
 
-// parseTyped returns the value that was typed for a facet, or the text if the codec cannot parse
-// it. Saving the entry then refuses the text, together with everything else that is wrong.
-func parseTyped(t schema.Type, one editor, typed string) schema.Value {
+// parseEntered returns the value that was entered for a facet, or the text if the codec cannot
+// parse it. Saving the entry then refuses the text, together with everything else that is wrong.
+func parseEntered(t schema.Type, one editor, entered string) schema.Value {
 	if !strings.Contains(one.Stored, "\r") {
-		typed = lineEnds.Replace(typed)
+		entered = lineEnds.Replace(entered)
 	}
-	v, err := schema.ParseText(t.Codec(one.Name), typed)
+	v, err := schema.ParseText(t.Codec(one.Name), entered)
 	if err != nil {
-		return schema.Text(typed)
+		return schema.Text(entered)
 	}
 	return v
 }
@@ -559,9 +591,9 @@ var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 // sameText reports whether two texts are equal apart from their line ends.
 func sameText(a, b string) bool { return lineEnds.Replace(a) == lineEnds.Replace(b) }
 
-// findHolders returns the accounts that hold the values that were refused as taken, with the
+// findOwners returns the accounts that have the values that were refused as taken, with the
 // records that prove it.
-func findHolders(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Problem, form map[string][]string) (all []match) {
+func findOwners(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Problem, form map[string][]string) (all []match) {
 	for _, p := range problems {
 		if p.Rule != "taken" || len(form[p.Field]) == 0 {
 			continue

@@ -76,7 +76,7 @@ func TestOneDevice(t *testing.T) {
 	must(t, err)
 	for range 2 { // the second time it has ended already
 		to := d.do(http.StatusSeeOther, "/console/types/user/u1/sessions/end", "id", gone.ID)
-		d.wantText(d.do(http.StatusOK, to), "The sessions have ended.", "An unknown device")
+		d.wantText(d.do(http.StatusOK, to), "The device has been signed out.", "An unknown device")
 	}
 	if _, s, err := d.users.Session(t.Context(), secret); err != nil || s.ID != kept.ID {
 		t.Errorf("the other session: got %+v, %v; want %s", s, err, kept.ID)
@@ -128,7 +128,7 @@ func TestEdit(t *testing.T) {
 		body := d.do(http.StatusConflict, at, "rev", rev, "email", "BOB@example.com", "job", "cook")
 		d.wantText(body, "Somebody has this already.", "bob@example.com is the email of Bob", "user/email:bob@example.com/~prk points to user/uid:u2")
 		if inputValue(body, "email") != "BOB@example.com" || inputValue(body, "job") != "cook" || inputValue(body, "rev") != rev {
-			t.Errorf("the page lost what was typed:\n%s", body)
+			t.Errorf("the page lost what was entered:\n%s", body)
 		}
 		to := d.do(http.StatusSeeOther, at, "rev", rev, "job", "cook", "age", "42", "news", "true", "bio", "")
 		d.wantText(d.do(http.StatusOK, to), "The account has been changed.")
@@ -145,14 +145,14 @@ func TestEdit(t *testing.T) {
 		body = d.do(http.StatusConflict, at, "rev", rev, "job", "smith", "age", "42")
 		d.wantText(body, "Somebody else has changed this account in the meantime.", "Stored now: cook")
 		if inputValue(body, "job") != "smith" || inputValue(body, "rev") != e.Rev() {
-			t.Errorf("a conflict shows %q at %q, want what was typed at the newest rev", inputValue(body, "job"), inputValue(body, "rev"))
+			t.Errorf("a conflict shows %q at %q, want what was entered at the newest rev", inputValue(body, "job"), inputValue(body, "rev"))
 		}
 		d.do(http.StatusSeeOther, at, "rev", e.Rev(), "job", "smith")
 	})
 }
 
-// TestEditMistyped checks that texts that no codec can parse are refused, by a field of JSON also,
-// and shown again.
+// TestEditMistyped checks that a form is refused, and shown again with what was entered, if the
+// codec of a field cannot parse its text. A text of valid JSON must be saved.
 func TestEditMistyped(t *testing.T) {
 	s := testSchema()
 	s.Types["user"].Fields["prefs"] = schema.Field{Codec: schema.CodecJSON}
@@ -163,17 +163,17 @@ func TestEditMistyped(t *testing.T) {
 	must(t, err)
 	const at = "/console/types/user/u1"
 	rev := inputValue(d.do(http.StatusOK, at), "rev")
-	for field, typed := range map[string]string{"prefs": `{"a":1`, "age": "old", "news": "yes"} {
+	for field, entered := range map[string]string{"prefs": `{"a":1`, "age": "old", "news": "yes"} {
 		for _, path := range []string{at, "/console/new"} {
-			body := d.do(http.StatusUnprocessableEntity, path, "rev", rev, "type", "user", field, typed)
+			body := d.do(http.StatusUnprocessableEntity, path, "rev", rev, "type", "user", field, entered)
 			// The input of news is a list of two values, which cannot show another.
-			if field != "news" && !strings.Contains(html.UnescapeString(body), typed) {
-				t.Errorf("%s, %s: the page lost what was typed", path, field)
+			if field != "news" && !strings.Contains(html.UnescapeString(body), entered) {
+				t.Errorf("%s, %s: the page lost what was entered", path, field)
 			}
 		}
 	}
-	for _, typed := range []string{`{"a":1,"a":2}`, `{}{}`, strings.Repeat("[", 70_000)} {
-		d.do(http.StatusUnprocessableEntity, at, "rev", rev, "prefs", typed)
+	for _, entered := range []string{`{"a":1,"a":2}`, `{}{}`, strings.Repeat("[", 70_000)} {
+		d.do(http.StatusUnprocessableEntity, at, "rev", rev, "prefs", entered)
 	}
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Rev() != rev {
 		t.Errorf("the account was changed: %v", err)
@@ -317,7 +317,7 @@ func TestFacetsOfEveryName(t *testing.T) {
 		t.Errorf("got %v, %v; want second and none in rev and purpose", e.Facets(), err)
 	}
 	if body := d.do(http.StatusOK, "/console/types/user/u1/tokens", "life", "24h"); !strings.Contains(body, `id="f-life" name="life" value=""`) {
-		t.Error("a facet shows the lifetime of a link")
+		t.Error("the input of the facet life shows the lifetime of a link, want an empty input")
 	}
 }
 
@@ -367,8 +367,8 @@ func TestMarkup(t *testing.T) {
 
 var liveMarkup = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>|' onmouseover='|href="javascript|action="javascript`)
 
-// wantHarmless checks that a response contains no live markup and does not redirect to another
-// site.
+// wantHarmless checks that a response contains no live markup, does not redirect to another site,
+// and reports no error of the server.
 func (d *testConsole) wantHarmless(path string, form ...string) {
 	d.t.Helper()
 	method, values := http.MethodGet, url.Values{}
@@ -417,12 +417,12 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	wantSignInPage("a stranger", d.newBrowser())
-	thief := d.newBrowser()
+	attacker := d.newBrowser()
 	u, _ := url.Parse(d.base)
-	thief.client.Jar.SetCookies(u, d.client.Jar.Cookies(u))
-	thief.do(http.StatusOK, "/console/find")
+	attacker.client.Jar.SetCookies(u, d.client.Jar.Cookies(u))
+	attacker.do(http.StatusOK, "/console/find")
 	d.post(http.StatusSeeOther, "/console/signout")
-	wantSignInPage("a stolen cookie after sign-out", thief)
+	wantSignInPage("a stolen cookie after sign-out", attacker)
 	d.signIn(operatorName, goodPassword)
 	must(t, d.console.operators.Disable(t.Context(), hints.Any(operatorName)))
 	wantSignInPage("a disabled operator", d)
@@ -487,4 +487,25 @@ func TestGuesses(t *testing.T) {
 		v.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", "wrong")
 	}
 	v.wantText(v.do(http.StatusTooManyRequests, "/console/signin", "name", operatorName, "password", "wrong"), "Too many attempts. Try again in")
+}
+
+// TestHeadOfAccount checks that the page shows the identifier in its title only once, unless the
+// head says more about it.
+func TestHeadOfAccount(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
+	d.createAccount("u2", "email", "bob@example.com")
+	d.createAccount("u3", "job", "baker")
+	for uid, want := range map[string][2]string{
+		"u1": {`<h1 data-copy="name">Alice</h1>`, "Alice email alice@example.com not verified uid u1 They"},
+		"u2": {`<h1>bob@example.com</h1>`, "bob@example.com email bob@example.com not verified uid u2 They"},
+		"u3": {`<h1 data-copy="uid">u3</h1>`, "u3 They"},
+	} {
+		body := d.do(http.StatusOK, "/console/types/user/"+uid)
+		if !strings.Contains(body, want[0]) {
+			t.Errorf("%s: the page has no %s", uid, want[0])
+		}
+		_, body, _ = strings.Cut(body, "<h1")
+		d.wantText("<h1"+body, want[1])
+	}
 }

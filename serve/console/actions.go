@@ -29,6 +29,7 @@ var doneMessages = map[string]string{
 	"enable":       "The account may sign in again.",
 	"password":     "The password has been set. All earlier sessions and links are no longer valid.",
 	"sessions/end": "The sessions have ended.",
+	"device":       "The device has been signed out.",
 	"waits":        "The count of wrong guesses has been reset. Nobody has to wait.",
 	"new":          "The account has been created. It has no password yet.",
 	"delete":       "The account has been deleted.",
@@ -51,7 +52,9 @@ type subject struct {
 	hint     hints.Hint
 	show     func(func(*account, *page)) // sends the page in place of the usual redirect
 	ask      func(page)                  // sends another page in place of the redirect
-	then     url.Values                  // parameters of the page that follows, besides the action
+	// then holds parameters of the page that follows. Its done, if any, replaces the name of the
+	// action.
+	then url.Values
 }
 
 type action func(subject) error
@@ -83,7 +86,9 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 		}
 		if err == nil {
 			c.signUndo(s, name)
-			http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done="+name+prefixIfAny("&", then.Encode()), http.StatusSeeOther)
+			done := cmp.Or(then.Get("done"), name)
+			then.Del("done")
+			http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done="+done+prefixIfAny("&", then.Encode()), http.StatusSeeOther)
 			return
 		}
 		problems := web.Problems(err)
@@ -199,6 +204,7 @@ func endSessions(s subject) error {
 		return err
 	}
 	s.then.Set("tab", "devices")
+	s.then.Set("done", "device")
 	err := s.t.EndSessionID(s.r.Context(), s.hint, id)
 	if isAny(err, userdb.ErrNotFound) { // it has ended meanwhile
 		err = nil
@@ -206,7 +212,15 @@ func endSessions(s subject) error {
 	return err
 }
 
+const confirmedPassword = "You have confirmed that it is you. Now enter the new password of the account."
+
+// setPassword sets the password of the account. If the form lacks it, because the operator has just
+// confirmed the request with their own, the page of the account asks for it.
 func setPassword(s subject) error {
+	if !s.r.PostForm.Has("password") {
+		s.show(func(_ *account, p *page) { p.Done, p.Focus = confirmedPassword, "password" })
+		return nil
+	}
 	password := s.r.PostFormValue("password")
 	if password == "" {
 		password = " " // so that an empty password is refused as too short

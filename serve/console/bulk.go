@@ -78,7 +78,7 @@ func (c *Console) bulk(w http.ResponseWriter, r *http.Request) {
 	question, button := work.question()
 	switch {
 	case question == "":
-		c.show(w, r, http.StatusUnprocessableEntity, page{Name: "message", Title: "Nothing was done", Place: "/console/types/" + t.Name(), Data: "Select accounts in the list, and name the tag if you add one."})
+		c.show(w, r, http.StatusUnprocessableEntity, page{Name: "message", Title: "Nothing was done", RailPath: "/console/types/" + t.Name(), Data: "Select accounts in the list, and name the tag if you add one."})
 		return
 	case r.PostFormValue(confirmName) == "":
 		q := bulkQuestion{Do: work.do, Question: question, Button: button, Back: typePath(t.Name())}
@@ -86,7 +86,7 @@ func (c *Console) bulk(w http.ResponseWriter, r *http.Request) {
 		for _, uid := range work.uids {
 			q.Inputs = append(q.Inputs, input{Name: "uid", Value: uid})
 		}
-		c.show(w, r, http.StatusOK, page{Name: "bulk-confirm", Title: button + "?", Place: "/console/types/" + t.Name(), Data: q})
+		c.show(w, r, http.StatusOK, page{Name: "bulk-confirm", Title: button + "?", RailPath: "/console/types/" + t.Name(), Data: q})
 		return
 	}
 	j, err := c.jobs.bulkJob(r.Context(), db, t, admin.Job{ID: r.PostFormValue(jobInput), Kind: bulkKind, By: senderName(r), Title: button}, work)
@@ -123,7 +123,7 @@ func (r *runner) bulkJob(ctx context.Context, db *userdb.DB, t *userdb.Type, j a
 		case b.do == "export":
 			w.update(func(d *detail) { d.Files = []string{exportFile} })
 		}
-		return res.text(), err
+		return res.text(b.do), err
 	})
 }
 
@@ -156,8 +156,12 @@ type bulkResult struct {
 	reason                 string
 }
 
-func (r bulkResult) text() string {
-	text := "Done for " + accountsText(int64(r.done)) + "."
+// bulkTexts holds what was done, by the action of the form.
+var bulkTexts = map[string]string{"disable": "Disabled ", "enable": "Enabled ", "tag": "Added the tag to ", "export": "Wrote "}
+
+// text returns the result of an action in words.
+func (r bulkResult) text(do string) string {
+	text := bulkTexts[do] + accountsText(int64(r.done)) + "."
 	switch {
 	case r.missing == 1:
 		text += " 1 account no longer exists or cannot be read."

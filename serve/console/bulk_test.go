@@ -24,14 +24,14 @@ func TestBulkGoesOn(t *testing.T) {
 		want string
 		end  error
 	}{
-		{[]error{nil, refused, nil}, "Done for 2 accounts. 1 account was refused: too long.", nil},
-		{[]error{refused, userdb.ErrNotFound, refused}, "Done for 0 accounts. 1 account no longer exists or cannot be read. 2 accounts were refused, the first because: too long.", nil},
-		{[]error{nil, userdb.ErrNotFound, userdb.ErrCorrupt}, "Done for 1 account. 2 accounts no longer exist or cannot be read.", nil},
-		{[]error{nil, refused, context.Canceled, nil}, "Done for 1 account. 1 account was refused: too long.", context.Canceled},
+		{[]error{nil, refused, nil}, "Disabled 2 accounts. 1 account was refused: too long.", nil},
+		{[]error{refused, userdb.ErrNotFound, refused}, "Disabled 0 accounts. 1 account no longer exists or cannot be read. 2 accounts were refused, the first because: too long.", nil},
+		{[]error{nil, userdb.ErrNotFound, userdb.ErrCorrupt}, "Disabled 1 account. 2 accounts no longer exist or cannot be read.", nil},
+		{[]error{nil, refused, context.Canceled, nil}, "Disabled 1 account. 1 account was refused: too long.", context.Canceled},
 	} {
-		work, n := bulkWork{uids: make([]string, len(test.errs))}, 0
+		work, n := bulkWork{do: "disable", uids: make([]string, len(test.errs))}, 0
 		res, err := work.each(func(hints.Hint) error { n++; return test.errs[n-1] }, func(int) {})
-		if got := res.text(); got != test.want || err != test.end { //nolint:errorlint
+		if got := res.text(work.do); got != test.want || err != test.end { //nolint:errorlint
 			t.Errorf("%v: got %q, %v; want %q, %v", test.errs, got, err, test.want, test.end)
 		}
 	}
@@ -40,8 +40,8 @@ func TestBulkGoesOn(t *testing.T) {
 	work := bulkWork{do: "tag", tag: strings.Repeat("x", 70_000), uids: []string{"u1"}}
 	j, err := d.console.jobs.bulkJob(t.Context(), d.db, d.users, admin.Job{ID: admin.NewJobID(), Kind: bulkKind, By: operatorName, Title: "t"}, work)
 	must(t, err)
-	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "Done for 0 accounts. 1 account was refused:")
-	d.wantText(d.do(http.StatusOK, "/console/jobs"), "by Olga: done. Done for 0 accounts.")
+	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "Added the tag to 0 accounts. 1 account was refused:")
+	d.wantText(d.do(http.StatusOK, "/console/jobs"), "by Olga: done. Added the tag to 0 accounts.")
 	running, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: bulkKind, By: operatorName, Title: "Disable 4 accounts"}, detail{}, func(ctx context.Context, w *task) (string, error) {
 		w.setProgress(1, 4)
 		<-ctx.Done()
@@ -69,7 +69,7 @@ func TestBulkTagsOfUnproven(t *testing.T) {
 	work := bulkWork{do: "tag", tag: "staff", uids: []string{"u1", "u2"}}
 	j, err := d.console.jobs.bulkJob(t.Context(), d.db, d.users, admin.Job{ID: admin.NewJobID(), Kind: bulkKind, By: operatorName, Title: "t"}, work)
 	must(t, err)
-	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "Done for 1 account. 1 account was refused: nobody has verified its address")
+	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "Added the tag to 1 account. 1 account was refused: nobody has verified its address")
 	for uid, want := range map[string]bool{"u1": true, "u2": false} {
 		if has, err := d.users.Tags(hints.UID(uid)).Has(t.Context(), "staff"); err != nil || has != want {
 			t.Errorf("%s has the tag: got %t, %v; want %t", uid, has, err, want)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/passkey"
@@ -265,12 +266,16 @@ type page struct {
 
 	Undo *undo // takes back what Done says
 
+	Focus string // name of the input that gets the focus, or ""
+
+	Copies string // what the title is, if a script may offer to copy it
+
 	Operator  string   // name of the operator who is signed in, or ""
 	Types     []string // types of the schema, for the navigation
 	Path      string
-	Place     string  // path of the place in the rail to which the page belongs
+	RailPath  string  // path of the link in the rail to which the page belongs
 	Trail     []crumb // the pages above this one
-	Above     []crumb // further pages above this one, below the place
+	Above     []crumb // further pages above this one, below RailPath
 	Again     string  // path of the page that could not be shown, or ""
 	Query     string  // in the search box
 	Searching bool    // the search box has the focus
@@ -288,9 +293,51 @@ func (p page) ProblemsOf(field string) (some []web.Problem) {
 	return some
 }
 
-// Typed returns what was typed into an input of the submitted form, or stored if there was no such
-// input.
-func (p page) Typed(name, stored string) string {
+// A refusal is a problem with one input. ID is that of the input.
+type refusal struct{ ID, Text string }
+
+// Refusals returns the problems of inputs that may be below what a small window shows. The page
+// lists them at its top, where the browser puts the focus, and links to the inputs. They are in the
+// order of the inputs.
+func (p page) Refusals() (all []refusal) {
+	if p.Operator == "" || p.Name == "verify" {
+		return nil // these pages are short
+	}
+	a, isAccount := p.Data.(account)
+	names := topInputs
+	if isAccount {
+		names = a.facetNames()
+	}
+	order := func(one, other web.Problem) int {
+		return slices.Index(names, one.Field) - slices.Index(names, other.Field)
+	}
+	for _, one := range slices.SortedStableFunc(slices.Values(p.Problems), order) {
+		field := one.Field
+		added, isAdded := strings.CutPrefix(field, addName(""))
+		row, isRow := strings.CutPrefix(field, rowsName(""))
+		switch {
+		case isAccount && slices.Contains(a.facetNames(), field):
+			all = append(all, refusal{"f-" + field, field + ": " + one.Text})
+		case isAccount && !slices.Contains(a.FieldNames(), field): // it is at the top already
+		case isAccount && isAdded:
+			all = append(all, refusal{"a-" + added, added + ": " + one.Text})
+		case isAccount && isRow:
+			all = append(all, refusal{"r-" + row, row + ": " + one.Text})
+		case field == "scope":
+			all = append(all, refusal{"scope-" + scopes[0].Name, field + ": " + one.Text})
+		case slices.Contains(topInputs, field):
+			all = append(all, refusal{field, strings.TrimPrefix(field, "passkey-") + ": " + one.Text})
+		}
+	}
+	return all
+}
+
+// topInputs are the fields, other than facets, whose inputs have the same ID.
+var topInputs = []string{"password", "name", "uid", "file", "code", "label", "passkey-label", "account", "from", "until"}
+
+// Entered returns what was entered into an input of the submitted form, or stored if there was no
+// such input.
+func (p page) Entered(name, stored string) string {
 	if sent, ok := p.Form[name]; ok && len(sent) > 0 {
 		return sent[0]
 	}
@@ -310,15 +357,16 @@ func (p page) Chosen(attribute, name, value string) template.HTMLAttr {
 type input struct {
 	Name, Label, Type, Complete, Value string
 	Problems                           []web.Problem
+	Focus                              bool
 }
 
-// Field returns an input that contains what was typed or, on the first display, the stored text. It
-// never contains a password.
+// Field returns an input that contains what was entered or, on the first display, the stored text.
+// It never contains a password.
 func (p page) Field(name, label, kind, complete, stored string) input {
 	if kind != "password" {
-		stored = p.Typed(name, stored)
+		stored = p.Entered(name, stored)
 	}
-	return input{name, label, kind, complete, stored, p.ProblemsOf(name)}
+	return input{name, label, kind, complete, stored, p.ProblemsOf(name), name == p.Focus}
 }
 
 // Choices returns the values of a Boolean facet; "" means that the entry has none.

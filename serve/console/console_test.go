@@ -162,8 +162,8 @@ func (d *testConsole) createAccount(uid string, facets ...string) userdb.Entry {
 	return e
 }
 
-// do sends a POST with the form or, without a form, a GET. It returns the body or, after a
-// redirect, its target.
+// do sends a POST with the form or, without a form, a GET. It checks the status of the response,
+// and returns the body or, after a redirect, its target.
 func (d *testConsole) do(want int, path string, form ...string) string {
 	d.t.Helper()
 	method, values := http.MethodGet, url.Values{}
@@ -196,6 +196,11 @@ func (d *testConsole) send(want int, r *http.Request) string {
 	for _, name := range []string{"Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options"} {
 		if answer.Header.Get(name) == "" {
 			d.t.Errorf("%s has no header %s", r.URL.Path, name)
+		}
+	}
+	for _, link := range regexp.MustCompile(` href="#([^"]+)"`).FindAllStringSubmatch(string(body), -1) {
+		if !strings.Contains(string(body), ` id="`+link[1]+`"`) {
+			d.t.Errorf("%s links to #%s, which it does not contain", r.URL.Path, link[1])
 		}
 	}
 	policy := "same-origin"

@@ -44,8 +44,8 @@ func (c *Console) namedType(r *http.Request, name string) (*userdb.DB, *userdb.T
 
 func (c *Console) showNew(w http.ResponseWriter, r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Problem) {
 	declared := db.Schema().Types[t.Name()]
-	a := account{Type: t.Name(), Path: "/console/new", Fields: newEditors(userdb.Entry{}, declared), Taken: findHolders(r, db, t, problems, r.PostForm)}
-	c.show(w, r, statusOf(problems), page{Name: "new", Title: newAccountTitle, Place: "/console/types/" + t.Name(), Problems: problems, Data: a})
+	a := account{Type: t.Name(), Path: "/console/new", Fields: newEditors(userdb.Entry{}, declared), Taken: findOwners(r, db, t, problems, r.PostForm)}
+	c.show(w, r, statusOf(problems), page{Name: "new", Title: newAccountTitle, RailPath: "/console/types/" + t.Name(), Problems: problems, Data: a})
 }
 
 // createAccount creates an account without a password.
@@ -58,8 +58,8 @@ func (c *Console) createAccount(w http.ResponseWriter, r *http.Request) {
 	declared := db.Schema().Types[t.Name()]
 	facets := schema.Facets{}
 	for _, one := range newEditors(userdb.Entry{}, declared) {
-		if typed, changed := typedChange(r.PostForm, one); changed {
-			facets[one.Name] = parseTyped(declared, one, typed)
+		if entered, changed := enteredChange(r.PostForm, one); changed {
+			facets[one.Name] = parseEntered(declared, one, entered)
 		}
 	}
 	e, err := t.Create(r.Context(), userdb.NewEntry{Facets: facets})

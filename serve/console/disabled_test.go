@@ -82,7 +82,7 @@ func (d *testConsole) setPassword(name, password string) error {
 }
 
 // TestDisabledWhileFormArrives checks that a form has no effect if its operator is disabled while
-// it arrives: it creates no key, job or link, and changes no password and nothing else.
+// it arrives: it creates no key, job or link, and changes neither the password nor anything else.
 func TestDisabledWhileFormArrives(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
@@ -119,7 +119,7 @@ func TestDisabledWhileFormArrives(t *testing.T) {
 			t.Errorf("got the keys %+v, %v, want none", all, err)
 		}
 		if all, err := jobs.All(t.Context()); err != nil || len(all) != len(before) {
-			t.Errorf("got the jobs %+v, %v, want %d", all, err, len(before))
+			t.Errorf("got the jobs %+v, %v, want the %d from before", all, err, len(before))
 		}
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		must(t, err)
@@ -156,8 +156,8 @@ func (d *testConsole) makeFile(size int64) string {
 	return "/console/jobs/" + j.ID + "/files/" + exportFile
 }
 
-// TestBodyOfGet checks that the console does not wait for the body of a GET, since the operator may
-// be disabled before it has arrived.
+// TestBodyOfGet checks that the console refuses a GET with a body, because it would have to wait
+// for the body, and the operator may be disabled meanwhile.
 func TestBodyOfGet(t *testing.T) {
 	d := open(t, "memory:")
 	path := d.makeFile(1000)
@@ -172,16 +172,16 @@ func TestBodyOfGet(t *testing.T) {
 	}
 }
 
-// TestDisabledWhileDownloading checks that a download is cut off if its operator is disabled or
-// gets another password, and that it sends nothing if the operator is disabled or deleted before
-// the first byte.
+// TestDisabledWhileDownloading checks that a download is cut off if its operator is disabled or the
+// password of its operator is set, and that the check before the first byte fails if the operator
+// has been disabled or deleted.
 func TestDisabledWhileDownloading(t *testing.T) {
 	d := open(t, "memory:")
 	const size = 64 << 20 // more than the buffers between server and client hold
 	path := d.makeFile(size)
 	for name, end := range map[string]func(){
-		"disabled":     func() { d.setEnabled(operatorName, false) },
-		"new password": func() { must(t, d.setPassword(operatorName, goodPassword)) },
+		"disabled":         func() { d.setEnabled(operatorName, false) },
+		"password was set": func() { must(t, d.setPassword(operatorName, goodPassword)) },
 	} {
 		before := signedInInterval
 		signedInInterval = 0

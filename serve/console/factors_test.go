@@ -118,7 +118,7 @@ func TestWhySecondStep(t *testing.T) {
 	must(t, err)
 	factors, err := record.Own("factor")
 	must(t, err)
-	must(t, raw.HDel(t.Context(), factors.String(), "tries/").Err())
+	must(t, raw.HDel(t.Context(), factors.String(), "tries/").Err()) // the count of wrong codes
 	d.wantText(d.do(http.StatusOK, at), "They can sign in", "They have no recovery codes left.")
 	kept, err := raw.HGetAll(t.Context(), factors.String()).Result()
 	must(t, err)

@@ -9,7 +9,7 @@ import (
 )
 
 // figureAge is the age after which a figure that needs a scan of all records is computed again.
-// figureWait is how long a page waits for figures that are not known yet.
+// figureWait is how long a page waits for figures that are being computed.
 const (
 	figureAge  = 5 * time.Minute
 	figureWait = 100 * time.Millisecond

@@ -12,11 +12,11 @@ type crumb struct{ Text, Path string }
 // it has one.
 type undo struct{ Path, Name, Value string }
 
-// A place is a page that the rail links to, and the group in which it stands.
-type place struct{ path, text, group string }
+// A railLink is a link in the rail, and the group in which it stands.
+type railLink struct{ path, text, group string }
 
-// places lists the places in the rail, except the lists of accounts.
-var places = []place{
+// railLinks lists the links in the rail, except the lists of accounts.
+var railLinks = []railLink{
 	{"/console/history", "History", "Activity"},
 	{"/console/import", "Import", "Data"},
 	{"/console/export", "Export", "Data"},
@@ -31,40 +31,40 @@ var places = []place{
 // securityPath is the page at which operators manage their own second step.
 const securityPath = "/console/security"
 
-// locate sets Trail, the breadcrumbs above the page, and Place, the link in the rail that is
-// marked. A page that the rail does not link to sets Place itself beforehand, unless it is about an
-// account.
+// locate sets Trail, the breadcrumbs above the page, and RailPath, the link in the rail that is
+// marked. A page that the rail does not link to sets RailPath itself beforehand, unless it is about
+// an account.
 func (p *page) locate() {
 	if strings.HasPrefix(p.Path, securityPath+"/") {
-		p.Place, p.Above = securityPath, []crumb{{"Your sign-in", securityPath}}
+		p.RailPath, p.Above = securityPath, []crumb{{"Your sign-in", securityPath}}
 	}
-	if p.Place == "" {
-		p.Place = p.Path
+	if p.RailPath == "" {
+		p.RailPath = p.Path
 	}
-	for _, place := range places {
-		if p.Place != place.path {
+	for _, link := range railLinks {
+		if p.RailPath != link.path {
 			continue
 		}
-		p.Trail = []crumb{{Text: place.group}}
-		if p.Path != place.path || p.Title == "" {
-			p.Trail = append(p.Trail, crumb{place.text, place.path})
+		p.Trail = []crumb{{Text: link.group}}
+		if p.Path != link.path || p.Title == "" {
+			p.Trail = append(p.Trail, crumb{link.text, link.path})
 		}
 	}
 	for _, name := range p.Types {
 		list, escaped := "/console/types/"+name, typePath(name)
 		switch {
-		case p.Place == list && p.Path == list:
+		case p.RailPath == list && p.Path == list:
 			if p.Path = escaped; len(p.Types) > 1 {
 				p.Trail = []crumb{{Text: "Accounts"}}
 			}
-		case p.Place != list && !strings.HasPrefix(p.Place, list+"/"):
+		case p.RailPath != list && !strings.HasPrefix(p.RailPath, list+"/"):
 			continue
 		case len(p.Types) > 1:
 			p.Trail = []crumb{{Text: "Accounts"}, {name, escaped}}
 		default:
 			p.Trail = []crumb{{"Accounts", escaped}}
 		}
-		p.Place = escaped
+		p.RailPath = escaped
 	}
 	p.Trail = append(p.Trail, p.Above...)
 	if len(p.Trail) == 0 && p.Path != "/console" {
@@ -72,13 +72,13 @@ func (p *page) locate() {
 	}
 }
 
-// Current returns the attribute that marks a link to path as the page that is shown, or as its
-// place in the rail.
+// Current returns the attribute that marks a link to path if path is the page that is shown, or the
+// link to that page in the rail.
 func (p page) Current(path string) template.HTMLAttr {
 	switch path {
 	case p.Path:
 		return ` aria-current="page"`
-	case p.Place:
+	case p.RailPath:
 		return ` aria-current="true"`
 	}
 	return ""

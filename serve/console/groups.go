@@ -152,5 +152,5 @@ func (c *Console) listGroups(w http.ResponseWriter, r *http.Request) {
 	if found.Next != "" {
 		l.Next = groupsPath(t.Name(), found.Next)
 	}
-	c.show(w, r, http.StatusOK, page{Name: "groups", Title: "Groups of directories: " + t.Name(), Place: "/console/types/" + t.Name(), Data: l})
+	c.show(w, r, http.StatusOK, page{Name: "groups", Title: "Groups of directories: " + t.Name(), RailPath: "/console/types/" + t.Name(), Data: l})
 }

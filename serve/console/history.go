@@ -26,12 +26,26 @@ type historyPage struct {
 	Newest string // path of the newest page
 	Older  string // path of the page with older events, or ""
 	Since  string // position after which to ask for newer events; "" on older pages or with Filter
+
+	Conditions []condition // what all events have in common
 }
 
-// IsFiltered reports whether the page leaves out events.
-func (p historyPage) IsFiltered() bool { return p.Kind != "" || !p.Filter.isEmpty() }
+// historyConditions returns the conditions in the parameters of a page of the history.
+func historyConditions(params url.Values) (all []condition) {
+	const path = "/console/history"
+	add := func(name, label, value string) {
+		if value != "" {
+			all = append(all, condition{label, value, strings.TrimSpace(label + " " + value), path + prefixIfAny("?", cleanParams(params, "after", name).Encode())})
+		}
+	}
+	add("kind", "", kindTexts[userdb.EventKind(params.Get("kind"))])
+	for _, one := range [][2]string{{"account", "account"}, {"by", "by"}, {"origin", "address"}, {"from", "from"}, {"until", "until"}} {
+		add(one[0], one[1], params.Get(one[0]))
+	}
+	return all
+}
 
-// An eventFilter holds the inputs that select events, except their kind, as somebody typed them.
+// An eventFilter holds the inputs that select events, except their kind, as somebody entered them.
 // Spaces around them make no difference.
 type eventFilter struct {
 	Account, By, Origin, From, Until string
@@ -39,24 +53,34 @@ type eventFilter struct {
 	end                              time.Time // the first moment after Until
 }
 
-// newEventFilter reads a filter from a request, and adds it to params, the parameters of links.
-func newEventFilter(r *http.Request, params url.Values) (f eventFilter, err error) {
+// newEventFilter reads a filter from a request, and adds it to params, the parameters of links. It
+// also returns what is wrong with the dates.
+func newEventFilter(r *http.Request, params url.Values) (f eventFilter, problems []web.Problem) {
 	for name, field := range map[string]*string{"account": &f.Account, "by": &f.By, "origin": &f.Origin, "from": &f.From, "until": &f.Until} {
-		if typed := r.FormValue(name); strings.TrimSpace(typed) != "" {
-			*field = typed
-			params.Set(name, typed)
+		if entered := r.FormValue(name); strings.TrimSpace(entered) != "" {
+			*field = entered
+			params.Set(name, entered)
 		}
 	}
-	if f.From != "" {
-		f.begin, _, err = parseWhen(strings.TrimSpace(f.From))
+	var err error
+	refuse := func(field, text string) {
+		problems = append(problems, web.Problem{Code: userdb.CodeInvalid, Field: field, Text: text})
 	}
-	if f.Until != "" && err == nil {
-		_, f.end, err = parseWhen(strings.TrimSpace(f.Until))
+	if f.begin, _, err = parseWhen(strings.TrimSpace(f.From)); f.From != "" && err != nil {
+		refuse("from", notWhen)
 	}
-	return f, err
+	if _, f.end, err = parseWhen(strings.TrimSpace(f.Until)); f.Until != "" && err != nil {
+		refuse("until", notWhen)
+	}
+	if !f.end.IsZero() && !f.begin.Before(f.end) {
+		refuse("until", "This is before the date from which events are shown.")
+	}
+	return f, problems
 }
 
-var errWhen = errors.New("not a date: write 2026-11-20, 2026-11-20 08:02 or 2026-11-20T08:02:40Z")
+const notWhen = "Not a date: write 2026-11-20 or 2026-11-20 08:02."
+
+var errWhen = errors.New("not a date")
 
 // whenLayouts are the layouts in which people type a time, each with the length of time that it
 // denotes. parseWhen also accepts a date alone. A time without a zone is in UTC.
@@ -72,7 +96,7 @@ var whenLayouts = []struct {
 	{time.RFC3339, time.Second},
 }
 
-// parseWhen returns the first moment of a day, minute or second that was typed, and the first one
+// parseWhen returns the first moment of a day, minute or second that was entered, and the first one
 // after it.
 func parseWhen(text string) (begin, end time.Time, err error) {
 	if day, err := time.Parse(time.DateOnly, text); err == nil {
@@ -239,7 +263,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		q.Kinds = []userdb.EventKind{kind}
 		params.Set("kind", string(kind))
 	}
-	filter, filterErr := newEventFilter(r, params)
+	filter, problems := newEventFilter(r, params)
 	if filter.Account != "" {
 		q.Key, err = keyOf(r.Context(), db, filter.Account)
 	}
@@ -247,13 +271,9 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	p := historyPage{Kinds: eventKinds, Kind: kind, Filter: filter, Newest: "/console/history"}
-	var problems []web.Problem
-	switch {
-	case filterErr != nil:
-		problems = []web.Problem{{Code: userdb.CodeInvalid, Text: capitalize(filterErr.Error()) + "."}}
-	case filter.Account != "" && !q.Key.IsValid():
-		problems = []web.Problem{{Code: userdb.CodeNotFound, Text: "Nobody has “" + filter.Account + "”."}}
+	p := historyPage{Kinds: eventKinds, Kind: kind, Filter: filter, Conditions: historyConditions(params), Newest: "/console/history"}
+	if filter.Account != "" && !q.Key.IsValid() {
+		problems = append(problems, web.Problem{Code: userdb.CodeNotFound, Field: "account", Text: "Nobody has “" + filter.Account + "”."})
 	}
 	if len(problems) > 0 {
 		c.show(w, r, statusOf(problems), page{Name: "history", Title: "History", Data: p, Problems: problems})

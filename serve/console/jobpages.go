@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -349,7 +350,7 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 		p.Counts = append(p.Counts, fmt.Sprintf("%s: %s", code, formatNumber(n)))
 	}
 	slices.Sort(p.Counts)
-	c.show(w, r, http.StatusOK, page{Name: "job", Title: j.Title, Place: p.ListPath, Data: p})
+	c.show(w, r, http.StatusOK, page{Name: "job", Title: j.Title, RailPath: p.ListPath, Data: p})
 }
 
 func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
@@ -370,10 +371,10 @@ var signedInInterval = time.Second
 // session. The function asks the store when it is first called and then at most once in
 // signedInInterval. It returns nil if the store does not respond.
 func (c *Console) checkSignedIn(r *http.Request) func() error {
-	before := web.Entry(r.Context())
+	before, interval := web.Entry(r.Context()), signedInInterval
 	var checked time.Time
 	return func() error {
-		if time.Since(checked) < signedInInterval {
+		if time.Since(checked) < interval {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Second)
@@ -412,6 +413,10 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	} else {
 		w.Header().Set("Content-Type", "application/x-ndjson")
+	}
+	// With the length, even a client of HTTP/1.0 notices if the file is incomplete.
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
 	}
 	if _, err = io.Copy(out, file); err != nil { // an incomplete file must not look complete
 		panic(http.ErrAbortHandler)

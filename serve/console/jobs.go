@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
@@ -24,10 +25,13 @@ const (
 	recordTimeout = 10 * time.Second // for writing one report
 	sweepInterval = time.Minute      // between two searches for files of jobs that are gone
 	maxUpload     = 1 << 30          // bytes
-	maxUploads    = 4                // kept after dry runs; as many more while columns are mapped
+	// maxUploads is how many uploads are kept after dry runs. Up to as many again are kept while
+	// operators map their columns.
+	maxUploads = 4
 )
 
-// errBusy means that the process runs as many jobs as it may, or as many as one operator may have.
+// errBusy means that the process runs as many jobs as it may, or as many as one operator may have,
+// or that the runner has stopped.
 var errBusy = errors.New("too many jobs are already running here")
 
 // A runner runs jobs in the background. It keeps their files in a temporary folder of this process
@@ -263,7 +267,8 @@ func (r *runner) details(id string) (detail, bool) {
 func (r *runner) removeUnlisted(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	ended := r.endedTasks() // before the list is read, which lacks jobs that begin meanwhile
+	// This comes before the list is read: a job that begins and ends after that is not in the list.
+	ended := r.endedTasks()
 	all, err := r.jobs.All(ctx)
 	if err != nil {
 		return
@@ -280,8 +285,8 @@ func (r *runner) startSweep(ctx context.Context) {
 	r.sweepOnce.Do(func() { go r.sweep(context.WithoutCancel(ctx)) })
 }
 
-// sweep regularly removes uploads that nobody imports, and calls removeUnlisted, because others may
-// delete jobs with their namespace.
+// sweep regularly removes uploads that nobody imports, and calls removeUnlisted, because another
+// process may drop a namespace, and its jobs with it.
 func (r *runner) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -433,6 +438,8 @@ func (w *task) setProgress(done, total int64) {
 // that contain no keys.
 func failureText(err error) string {
 	switch code := userdb.CodeOf(err); {
+	case errors.Is(err, transfer.ErrLost):
+		return "A server restarted, or a replica took over, during the import: some of these lines may be missing. Import the file again, and leave accounts that exist unchanged."
 	case code == userdb.CodeUnavailable:
 		return "The store did not respond."
 	case code == userdb.CodeCorrupt:

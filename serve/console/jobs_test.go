@@ -1,17 +1,23 @@
 package console
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,8 +195,7 @@ func TestFilesOfFailedJobs(t *testing.T) {
 	d.wantText(d.waitForJob(at), "1 would be created")
 }
 
-// TestDisk checks that the page reports a folder that cannot be written to, and that nothing else
-// breaks.
+// TestDisk checks that an upload and an export report a folder that cannot be written to.
 func TestDisk(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Setenv("TMPDIR", "/dev/null/nowhere") // root may write anywhere
@@ -217,6 +222,72 @@ func TestExport(t *testing.T) {
 		d.do(http.StatusNotFound, "/console/jobs/nosuch")
 		d.do(http.StatusNotFound, "/console/export", "type", "nosuch")
 	})
+}
+
+// TestDownload checks the name, the kind, the length and the content of exports, whether of all
+// accounts or of some, and that a client of HTTP/1.0 does not get a part of a file as the whole.
+func TestDownload(t *testing.T) {
+	d := open(t, "memory:")
+	for i := range 3 {
+		d.createAccount(fmt.Sprint("u", i), "name", fmt.Sprint("Größe ", i))
+	}
+	asked := d.do(http.StatusOK, "/console/bulk", "type", "user", "do", "export", "uid", "u0", "uid", "u2")
+	for job, want := range map[string][]string{
+		d.post(http.StatusSeeOther, "/console/export"):                                    {"u0", "u1", "u2"},
+		d.do(http.StatusSeeOther, "/console/bulk", d.fillForm(asked, "/console/bulk")...): {"u0", "u2"},
+	} {
+		d.waitForJob(job)
+		answer, err := d.client.Get(d.base + job + "/files/accounts.jsonl")
+		must(t, err)
+		text, err := io.ReadAll(answer.Body)
+		must(t, errors.Join(err, answer.Body.Close()))
+		for name, value := range map[string]string{"Content-Disposition": `attachment; filename="accounts.jsonl"`, "Content-Type": "application/x-ndjson"} {
+			if got := answer.Header.Get(name); got != value {
+				t.Errorf("the %s is %q, want %q", name, got, value)
+			}
+		}
+		if answer.ContentLength != int64(len(text)) {
+			t.Errorf("the length is %d, want %d", answer.ContentLength, len(text))
+		}
+		var got []string
+		for line := range strings.Lines(string(text)) {
+			one := struct{ Facets map[string]string }{}
+			must(t, json.Unmarshal([]byte(line), &one))
+			got = append(got, one.Facets["uid"])
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) || !strings.Contains(string(text), "Größe") {
+			t.Errorf("the file has the accounts %q, want %q:\n%s", got, want, text)
+		}
+	}
+	d.wantCutOff()
+}
+
+// wantCutOff checks that a client of HTTP/1.0 notices that its operator was disabled in the middle
+// of a download.
+func (d *testConsole) wantCutOff() {
+	d.t.Helper()
+	before := signedInInterval
+	signedInInterval = 0
+	defer func() { signedInInterval = before }()
+	at, err := url.Parse(d.base)
+	must(d.t, err)
+	r := httptest.NewRequest(http.MethodGet, d.base+d.makeFile(64<<20), nil)
+	conn, err := net.Dial("tcp", at.Host)
+	must(d.t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nHost: %s\r\nCookie: %s\r\n\r\n", r.URL.Path, at.Host, d.client.Jar.Cookies(at)[0])
+	must(d.t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(conn), r)
+	must(d.t, err)
+	_, err = io.ReadFull(answer.Body, make([]byte, 1000))
+	must(d.t, err)
+	d.setEnabled(operatorName, false)
+	if n, err := io.Copy(io.Discard, answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+		d.t.Errorf("got %d bytes, %v; want an unexpected end", n, err)
+	}
+	must(d.t, answer.Body.Close())
+	d.setEnabled(operatorName, true)
 }
 
 // TestFormsStartOneJob checks that a form for a job that is sent again, as browsers do after Back,
@@ -312,6 +383,16 @@ func TestStopping(t *testing.T) {
 	if err != errBusy { //nolint:errorlint // must be errBusy itself
 		t.Errorf("starting a job after close: got %v, want errBusy", err)
 	}
+	asked := admin.Job{ID: "asked", Kind: "check", Title: "asked", State: admin.JobRunning, Began: time.Now(), LastHeartbeat: time.Now()}
+	must(t, storeJob(t, d, asked))
+	d.post(http.StatusSeeOther, "/console/jobs/asked/stop")
+	stopping := d.do(http.StatusOK, "/console/jobs/asked")
+	d.wantText(stopping, "stopping", "Refresh")
+	d.wantNoText(stopping, "running")
+	if strings.Contains(stopping, "/stop") {
+		t.Error("a job that ends soon can be stopped again")
+	}
+	d.wantText(d.do(http.StatusOK, "/console/jobs"), "stopping")
 	lost := admin.Job{ID: "lost", Kind: "check", Title: "lost", State: admin.JobRunning, Began: time.Now().Add(-time.Hour), LastHeartbeat: time.Now().Add(-time.Minute)}
 	must(t, storeJob(t, d, lost))
 	d.wantText(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process has ended")

@@ -96,6 +96,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	problems := web.Problems(err)
+	ofName := web.Problem{Code: userdb.CodeInvalid, Field: "name", Rule: "name", Text: "A name consists of up to 64 letters, digits, dots, hyphens and underscores."}
 	switch {
 	case errors.Is(err, admin.ErrOperatorDisabled):
 		c.fail(w, r, err)
@@ -106,8 +107,11 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Text: "Choose how long the key is valid."}}
 	case errors.Is(err, admin.ErrKey):
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "scope", Rule: "scope", Text: "Choose at least one."}}
+		if k.Name == "" {
+			problems = append(problems, ofName)
+		}
 	case isAny(err, userdb.ErrInvalid):
-		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "name", Rule: "name", Text: "A name consists of up to 64 letters, digits, dots, hyphens and underscores."}}
+		problems = []web.Problem{ofName}
 	case isServiceProblem(problems):
 		c.fail(w, r, err)
 		return

@@ -267,7 +267,7 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 	} else if len(p.Rows) > 0 {
 		p.Summary = importText(report, true)
 	}
-	c.show(w, r, statusOf(problems), page{Name: "mapping", Title: "Import " + one.Name, Place: "/console/import", Data: p, Problems: problems})
+	c.show(w, r, statusOf(problems), page{Name: "mapping", Title: "Import " + one.Name, RailPath: "/console/import", Data: p, Problems: problems})
 }
 
 // maySelect reports whether the page lists a column, so that operators choose what it becomes. It

@@ -126,8 +126,8 @@ func TestMappedPasswords(t *testing.T) {
 	at := d.upload(http.StatusSeeOther, "people.csv", "name,clear_password\nAnn,"+goodPassword+"\n", "type", "user")
 	d.waitForJob(at)
 	d.waitForJob(d.do(http.StatusSeeOther, "/console/import", "from", filepath.Base(at)))
-	for _, typed := range []string{goodPassword, "another long password"} {
-		at := d.sendFile(http.StatusSeeOther, "people.csv", "name,clear_password\nAnn,"+typed+"\n", "type", "user", "on_duplicate", "update")
+	for _, entered := range []string{goodPassword, "another long password"} {
+		at := d.sendFile(http.StatusSeeOther, "people.csv", "name,clear_password\nAnn,"+entered+"\n", "type", "user", "on_duplicate", "update")
 		d.wantText(d.do(http.StatusOK, at), "0 would be created, 1 updated, 0 left unchanged")
 		d.wantText(d.waitForJob(d.do(http.StatusSeeOther, at, "c-0", "name", "c-1", "clear_password", "do", "dry")), "0 would be created, 1 updated, 0 left unchanged")
 	}

@@ -37,9 +37,9 @@ func TestNamespaces(t *testing.T) {
 			other := d.newBrowser()
 			other.wantText(other.do(http.StatusUnauthorized, "/console/signin", "name", name, "password", goodPassword), "Wrong name or password.")
 		}
-		thief := b.newBrowser()
-		thief.client.Jar = a.client.Jar // browsers send cookies to all ports of a host
-		if to := thief.do(http.StatusSeeOther, "/console/keys"); !strings.HasPrefix(to, "/console/signin?") {
+		attacker := b.newBrowser()
+		attacker.client.Jar = a.client.Jar // browsers send cookies to all ports of a host
+		if to := attacker.do(http.StatusSeeOther, "/console/keys"); !strings.HasPrefix(to, "/console/signin?") {
 			t.Errorf("a session of another namespace redirects to %q, want the sign-in page", to)
 		}
 		chief := a.newBrowser()

@@ -208,15 +208,12 @@ type givenPasskey struct{ state, answer string }
 
 // unpackForm replaces a form that confirms an action by a passkey with the form of the action,
 // which it carries. It returns the answer of the passkey, or nil for other forms.
-func (c *Console) unpackForm(w http.ResponseWriter, r *http.Request, setsPassword bool) *givenPasskey {
+func (c *Console) unpackForm(w http.ResponseWriter, r *http.Request) *givenPasskey {
 	if c.passkeys == nil || !r.PostForm.Has(packedName) {
 		return nil
 	}
 	// If the text is damaged, some inputs of the form are missing.
 	form, _ := url.ParseQuery(r.PostForm.Get(packedName))
-	if setsPassword {
-		form["password"] = r.PostForm["password"]
-	}
 	given := &givenPasskey{pages.State(w, r, c.auth), r.PostForm.Get("passkey")}
 	r.PostForm, r.Form = form, form
 	return given

@@ -45,7 +45,7 @@ func (c *Console) showRetired(w http.ResponseWriter, r *http.Request, problems .
 		c.fail(w, r, err)
 		return
 	}
-	p := page{Name: "retired", Title: "UIDs of deleted accounts: " + l.Type, Place: "/console/types/" + l.Type, Data: l, Problems: problems}
+	p := page{Name: "retired", Title: "UIDs of deleted accounts: " + l.Type, RailPath: "/console/types/" + l.Type, Data: l, Problems: problems}
 	c.show(w, r, statusOf(problems), p)
 }
 

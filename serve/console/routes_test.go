@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -116,6 +117,35 @@ func TestIdentifiersAskForPassword(t *testing.T) {
 			t.Errorf("with the password: got %q, %v; want the changed address", e.Facets(), err)
 		}
 	})
+}
+
+// TestMailAddressesAskForPassword checks that a change of a mail address is shown, and saved only
+// with the password, even if the address is no identifier: applications may send links there.
+func TestMailAddressesAskForPassword(t *testing.T) {
+	s := testSchema()
+	s.Types["user"].Fields["backup"] = schema.Field{Kind: "email"}
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: s, History: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	d := newTestConsole(t, db)
+	_, err = newOperator(t, d, operatorName)
+	must(t, err)
+	d.signIn(operatorName, goodPassword)
+	const at = "/console/types/user/u1"
+	d.createAccount("u1", "name", "Alice", "backup", "alice@example.com")
+	d.advance(verifiedFor + time.Minute)
+	question := d.do(http.StatusOK, at, d.fillForm(d.do(http.StatusOK, at), at, "backup", "alice@example.org", "job", "cook")...)
+	d.wantText(question, mailTitle, "alice@example.com becomes alice@example.org", "password reset links")
+	asked := d.do(http.StatusOK, at, d.fillForm(question, at)...)
+	d.wantText(asked, "Your own password")
+	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("backup") != "alice@example.com" {
+		t.Errorf("without the password: got %q, %v; want the address as before", e.Facets(), err)
+	}
+	d.do(http.StatusSeeOther, at, append(d.fillForm(asked, at), verifyName, goodPassword)...)
+	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("backup") != "alice@example.org" || e.Text("job") != "cook" {
+		t.Errorf("with the password: got %q, %v; want the changed address", e.Facets(), err)
+	}
+	d.wantText(d.do(http.StatusOK, at, d.fillForm(d.do(http.StatusOK, at), at, "backup", "", "name", "Al")...), confirmTitle, "alice@example.org is removed", "Alice becomes Al")
 }
 
 // TestDownloadAsksForPassword checks that a file of a job can be downloaded only with the password,

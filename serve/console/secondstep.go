@@ -61,8 +61,8 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 	}))
 }
 
-// A secondStep is the data of the page that asks for the second step. By lists the methods. App and
-// Passkey report whether these are among them.
+// A secondStep is the data of the page that asks for the second step. By lists the methods of the
+// operator. App and Passkey report which of them the page offers.
 type secondStep struct {
 	Return, By   string
 	App, Passkey bool
@@ -94,7 +94,7 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	if byPasskey {
 		proof, err = c.passkeyProof(w, r)
 	} else {
-		proof, err = typedProof(r.PostFormValue("code"))
+		proof, err = enteredProof(r.PostFormValue("code"))
 	}
 	var e userdb.Entry
 	if err == nil {
@@ -128,18 +128,18 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// typedProof returns the proof that an operator typed: six digits are a code of an app, and
+// enteredProof returns the proof that an operator entered: six digits are a code of an app, and
 // everything else is a recovery code. An empty text is an error, so that it does not count as an
 // attempt.
-func typedProof(typed string) (userdb.Proof, error) {
-	digits := strings.Join(strings.Fields(typed), "")
+func enteredProof(entered string) (userdb.Proof, error) {
+	digits := strings.Join(strings.Fields(entered), "")
 	switch {
 	case digits == "":
-		return userdb.Proof{}, &userdb.FieldError{Err: userdb.ErrInvalid, Field: "code", Rule: "required", Reason: "no code was typed"}
+		return userdb.Proof{}, &userdb.FieldError{Err: userdb.ErrInvalid, Field: "code", Rule: "required", Reason: "no code was entered"}
 	case len(digits) == 6 && strings.Trim(digits, "0123456789") == "":
 		return userdb.TOTP(digits), nil
 	}
-	return userdb.RecoveryCode(typed), nil
+	return userdb.RecoveryCode(entered), nil
 }
 
 type secretKey struct{}
@@ -159,7 +159,7 @@ func (c *Console) verify(w http.ResponseWriter, r *http.Request, password, code 
 	var proof userdb.Proof
 	var err error
 	if two {
-		if proof, err = typedProof(code); err != nil {
+		if proof, err = enteredProof(code); err != nil {
 			return r, web.Problems(err), err
 		}
 	}

@@ -266,8 +266,8 @@ func (c *Console) failSecurity(w http.ResponseWriter, r *http.Request, err error
 type enrolPage struct{ Token, Operator string }
 
 // enrol begins to add the first app of the operator whom a link is for. The link alone gives
-// nothing: the password is also needed, and the session that begins here allows nothing else if
-// operators need a second factor.
+// nothing: the password is also needed. If operators need a second factor, the session that begins
+// here allows nothing but adding one.
 func (c *Console) enrol(w http.ResponseWriter, r *http.Request) {
 	c.withLink(w, r, func(r *http.Request, e userdb.Entry, token string, leave func()) {
 		name := e.Text(admin.OperatorName)

@@ -174,7 +174,8 @@ func TestOneStepReachesNothing(t *testing.T) {
 }
 
 // TestVerifyWithCode checks that an operator with an app is asked for the password and a code again
-// before dangerous actions, and that neither alone is enough.
+// before dangerous actions, and that neither alone is enough. The answer must start a new session,
+// so that a stolen cookie of the old one is useless.
 func TestVerifyWithCode(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		_, codes := d.addFactor()

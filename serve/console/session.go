@@ -33,7 +33,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		e, err = admin.SetUp(r.Context(), c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
 			c.recordAction(r, userdb.EventOperatorAdd, e.Text(admin.OperatorName), e.Text(admin.OperatorName))
-			// The link proves access to the command line, as one of enrol does.
+			// The link proves access to the command line, as a link of 'operator enrol' does.
 			if c.requiresFactor(r.Context()) {
 				c.continueSetup(w, r, e, leave)
 				return
@@ -134,10 +134,11 @@ func (c *Console) recordGuess(r *http.Request, err error, name string) {
 	}
 }
 
-// operatorNamed returns the stored name of the operator whose name was typed, or "" if this console
-// has no such operator. The typed text itself is never recorded, because it may be a password.
-func (c *Console) operatorNamed(r *http.Request, typed string) string {
-	return c.nameOf(c.operators.Find(r.Context(), hints.Field(admin.OperatorName, typed)))
+// operatorNamed returns the stored name of the operator whose name was entered, or "" if this
+// console has no such operator. The entered text itself is never recorded, because it may be a
+// password.
+func (c *Console) operatorNamed(r *http.Request, entered string) string {
+	return c.nameOf(c.operators.Find(r.Context(), hints.Field(admin.OperatorName, entered)))
 }
 
 // ticketHolder returns the stored name of the operator who took the first step of a sign-in, or ""
@@ -164,11 +165,12 @@ const verifyName = "~password"
 
 // A verification asks for the operator's password and, if they have a second factor, for a code. It
 // carries the submitted form. If the form sets the password of an account, that password is left
-// out, and the operator has to type it again.
+// out, and the next page asks for it again: if one form had both passwords, a password manager
+// would take the account's for the operator's new one.
 type verification struct {
 	Path, Back  string // Back is the page of the job whose file was requested, or ""
 	Inputs      []input
-	NewPassword bool
+	NewPassword bool   // the form sets a password
 	Code        bool   // also ask for a code
 	App         bool   // the code may be that of an app
 	Passkey     bool   // a passkey is enough
@@ -179,7 +181,7 @@ type verification struct {
 // last gave it more than verifiedFor ago, the handler asks for it first.
 func (c *Console) requirePassword(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		passkey := c.unpackForm(w, r, rt.setsPassword())
+		passkey := c.unpackForm(w, r)
 		if !rt.password(r) {
 			rt.handler(w, r)
 			return
@@ -234,7 +236,7 @@ func (c *Console) verifyAgain(w http.ResponseWriter, r *http.Request, passkey *g
 func (c *Console) askPassword(w http.ResponseWriter, r *http.Request, rt route, problems []web.Problem) {
 	operator := web.Entry(r.Context())
 	v := verification{
-		Path: r.URL.EscapedPath(), NewPassword: rt.setsPassword() && r.PostForm.Has("password"), Code: hasFactor(operator),
+		Path: r.URL.EscapedPath(), NewPassword: rt.setsPassword(), Code: hasFactor(operator),
 		App: slices.Contains(operator.FactorMethods(), "totp"), Passkey: c.usesPasskey(operator),
 	}
 	if strings.HasSuffix(rt.pattern, "/files/{name}") {

@@ -46,7 +46,7 @@ type loginCounter struct {
 	hours map[int64]tally // by hours since 1970
 }
 
-// plotHours is the number of hours in the plot. The feed keeps logins for the same time.
+// plotHours is the number of hours in the plot. The feed keeps logins for just as many.
 const plotHours = 7 * 24
 
 // read counts the events that are new in the feed and returns all hours of the plot.

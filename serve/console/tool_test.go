@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 // TestSearchBox checks that the search box of every page opens the one account that has what was
-// typed, and otherwise explains what was found.
+// entered, and otherwise explains what was found.
 func TestSearchBox(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
@@ -138,7 +139,7 @@ func TestCreateAndDelete(t *testing.T) {
 		body := d.do(http.StatusConflict, "/console/new", d.fillForm(form, "/console/new", "email", "ALICE@example.com", "job", "cook")...)
 		d.wantText(body, "Somebody has this already.", "alice@example.com is the email of Alice")
 		if inputValue(body, "job") != "cook" {
-			t.Error("the form lost what was typed")
+			t.Error("the form lost what was entered")
 		}
 		d.wantText(d.do(http.StatusUnprocessableEntity, "/console/new", d.fillForm(form, "/console/new", "email", "no address", "age", "old")...), "This is not an e-mail address.")
 		at := d.do(http.StatusSeeOther, "/console/new", d.fillForm(body, "/console/new", "email", "bob@straße.example", "name", "Bob", "age", "42")...)
@@ -161,7 +162,7 @@ func TestCreateAndDelete(t *testing.T) {
 }
 
 // TestLinkedAccounts checks that identities at other providers are shown by their labels and can be
-// removed, but not typed, and that a list leaves them out.
+// removed, but not entered, and that a list leaves them out.
 func TestLinkedAccounts(t *testing.T) {
 	sc := testSchema()
 	sc.Types["user"].Fields["links"] = schema.Field{Role: schema.RoleSecondary, Many: 5, Typed: new(false)}
@@ -178,9 +179,9 @@ func TestLinkedAccounts(t *testing.T) {
 	d.wantText(body, "Linked accounts Example ID")
 	d.wantNoText(d.do(http.StatusOK, "/console/types/user"), "abab")
 	if strings.Contains(body, `name="links"`) {
-		t.Error("an identity can be typed")
+		t.Error("an identity can be entered")
 	}
-	question := d.values(http.StatusOK, at, "field", "links", "do", "remove", "place", "0")
+	question := d.values(http.StatusOK, at, "field", "links", "do", "remove", "index", "0")
 	d.do(http.StatusSeeOther, at+"/values", d.fillForm(question, at+"/values")...)
 	d.wantNoText(d.do(http.StatusOK, at), "Linked accounts")
 }
@@ -197,7 +198,7 @@ func TestBulk(t *testing.T) {
 			asked := d.do(http.StatusOK, "/console/bulk", "type", "user", "do", do, "add", add, "uid", "u0", "uid", "u2", "uid", "gone", "uid", "u2")
 			d.wantText(asked, question, "Cancel")
 			body = d.waitForJob(d.do(http.StatusSeeOther, "/console/bulk", d.fillForm(asked, "/console/bulk")...))
-			d.wantText(body, "Done for 2 accounts. 1 account no longer exist")
+			d.wantText(body, "done. "+bulkTexts[do]+"2 accounts. 1 account no longer exist")
 			return body
 		}
 		state := func() (all string) {
@@ -305,9 +306,9 @@ func TestHistoryFilters(t *testing.T) {
 		d.wantNoText(body, "192.0.2.7", "Alice:")
 		spaced := d.do(http.StatusOK, at+"?account=+ALICE+&by=+olga+&until=+2099-01-01+")
 		d.wantText(spaced, "Operator Olga disabled the account")
-		for name, typed := range map[string]string{"account": " ALICE ", "by": " olga ", "until": " 2099-01-01 "} {
-			if got := inputValue(spaced, name); got != typed {
-				t.Errorf("the input %s has %q, want %q", name, got, typed)
+		for name, entered := range map[string]string{"account": " ALICE ", "by": " olga ", "until": " 2099-01-01 "} {
+			if got := inputValue(spaced, name); got != entered {
+				t.Errorf("the input %s has %q, want %q", name, got, entered)
 			}
 		}
 		d.wantText(d.do(http.StatusOK, at+"?until=2020-01-01"), "There are no events")
@@ -326,5 +327,20 @@ func TestHistoryFilters(t *testing.T) {
 			d.wantText(d.do(http.StatusOK, at+none), "There are no events")
 		}
 		d.wantText(d.do(http.StatusNotFound, at+"?account=carol"), "Nobody has “carol”.")
+		wrong := d.do(http.StatusUnprocessableEntity, at+"?account=bob&from=x&until=y")
+		if n := strings.Count(wrong, `aria-invalid="true"`); n != 2 {
+			t.Errorf("%d dates are marked as wrong, want two", n)
+		}
+		d.wantNoText(wrong, "There are no events", "remove the filter")
+		many := d.do(http.StatusOK, at+"?account=bob&kind=create&by=x&origin=192.0.2.7&from=2026-01-01&until=2099-01-01")
+		d.wantText(many, "accounts created remove the filter accounts created", "account bob remove", "by x remove", "address 192.0.2.7 remove", "from 2026-01-01 remove", "until 2099-01-01 remove", "Show all")
+		without := regexp.MustCompile(`<bdi>bob</bdi> <a href="([^"]*)"`).FindStringSubmatch(many)
+		if want := at + "?by=x&amp;from=2026-01-01&amp;kind=create&amp;origin=192.0.2.7&amp;until=2099-01-01"; without == nil || without[1] != want {
+			t.Errorf("the history without the account is at %q, want %s", without, want)
+		}
+		alone := d.do(http.StatusOK, at+"?account=bob")
+		if !strings.Contains(alone, `<a href="/console/history">remove`) || strings.Contains(alone, `<details class="ask" open>`) {
+			t.Error("a filter cannot be removed, or the form is unfolded")
+		}
 	})
 }

@@ -42,8 +42,8 @@ func TestSignInsNotRead(t *testing.T) {
 	d.wantText(d.do(http.StatusOK, html.UnescapeString(older[1])), "A visitor signed in from 192.0.2.1")
 }
 
-// TestUndoIsOwn checks that a page offers to undo only an action that its operator has just done,
-// and that no later action has replaced, even if the URL of the page names another one.
+// TestUndoIsOwn checks that a page offers to undo an action only to the operator who has just done
+// it, and only until a later action replaces it, whatever the URL of the page says.
 func TestUndoIsOwn(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")

@@ -28,7 +28,7 @@ func (l valueList) Full() bool { return len(l.Values) >= l.Limit }
 // A valueRow is one value of a list. The first one is the facet.
 type valueRow struct {
 	Text, Label     string
-	Place           int
+	Index           int
 	First, Verified bool
 }
 
@@ -44,7 +44,7 @@ func newValueLists(e userdb.Entry, t schema.Type) (lists []valueList) {
 			if i == 0 {
 				verified = e.Verified(field)
 			}
-			l.Values = append(l.Values, valueRow{Text: v.Text, Label: v.Label, Place: i, First: i == 0, Verified: verified})
+			l.Values = append(l.Values, valueRow{Text: v.Text, Label: v.Label, Index: i, First: i == 0, Verified: verified})
 		}
 		if len(l.Values) > 0 {
 			lists = append(lists, l)
@@ -61,19 +61,19 @@ func rowsName(field string) string { return "~rows:" + field }
 // A valueChange is a change of one value of a field, as a form asks for it.
 type valueChange struct {
 	field, do, rev string
-	typed          string // the value to add
-	place          int    // index of the value to remove or to make the first
+	entered        string // the value to add
+	index          int    // index of the value to remove or to make the first
 }
 
 // newValueChange reads the form. A form names a value by its index in the revision that the page
 // shows, because browsers may change its text.
 func newValueChange(form url.Values, t schema.Type) valueChange {
-	v := valueChange{field: form.Get("field"), do: form.Get("do"), rev: form.Get("rev"), typed: form.Get("value"), place: -1}
-	if place, err := strconv.Atoi(form.Get("place")); err == nil {
-		v.place = place
+	v := valueChange{field: form.Get("field"), do: form.Get("do"), rev: form.Get("rev"), entered: form.Get("value"), index: -1}
+	if index, err := strconv.Atoi(form.Get("index")); err == nil {
+		v.index = index
 	}
 	if t.Fields[v.field].HasAddresses() {
-		v.typed = strings.TrimSpace(v.typed) // as it is stored
+		v.entered = strings.TrimSpace(v.entered) // as it is stored
 	}
 	return v
 }
@@ -82,9 +82,9 @@ func newValueChange(form url.Values, t schema.Type) valueChange {
 func (v valueChange) inputs() []input {
 	all := []input{{Name: "rev", Value: v.rev}, {Name: "field", Value: v.field}, {Name: "do", Value: v.do}}
 	if v.do == "add" {
-		return append(all, input{Name: "value", Value: v.typed})
+		return append(all, input{Name: "value", Value: v.entered})
 	}
-	return append(all, input{Name: "place", Value: strconv.Itoa(v.place)})
+	return append(all, input{Name: "index", Value: strconv.Itoa(v.index)})
 }
 
 // apply makes the change in e, which must have the revision that the page shows.
@@ -94,18 +94,18 @@ func (v valueChange) apply(e *userdb.Entry) error {
 	}
 	texts := e.Texts(v.field)
 	switch {
-	case v.do == "add" && v.typed == "":
+	case v.do == "add" && v.entered == "":
 		return &userdb.FieldError{Err: userdb.ErrInvalid, Field: v.field, Rule: "required", Reason: "there is no value"}
 	case v.do == "add":
-		if e.AddText(v.field, v.typed); len(e.Texts(v.field)) == len(texts) {
+		if e.AddText(v.field, v.entered); len(e.Texts(v.field)) == len(texts) {
 			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: v.field, Rule: "same", Reason: "this account has it already"}
 		}
-	case v.place < 0 || v.place >= len(texts):
+	case v.index < 0 || v.index >= len(texts):
 		return userdb.ErrConflict
 	case v.do == "first":
-		e.PutFirst(v.field, texts[v.place])
+		e.PutFirst(v.field, texts[v.index])
 	case v.do == "remove":
-		e.DropText(v.field, texts[v.place])
+		e.DropText(v.field, texts[v.index])
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (c *Console) changeValues(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	taken := findHolders(r, db, t, problems, map[string][]string{v.field: {v.typed}})
+	taken := findOwners(r, db, t, problems, map[string][]string{v.field: {v.entered}})
 	name := rowsName(v.field)
 	if v.do == "add" {
 		name = addName(v.field)

@@ -86,18 +86,18 @@ func TestValues(t *testing.T) {
 		d.wantNoText(body, "Another email")
 		d.wantText(d.values(http.StatusUnprocessableEntity, at, "field", "email", "do", "add", "value", "b@home.example"), "You have this already, or as many as are allowed.")
 
-		question = d.values(http.StatusOK, at, "field", "email", "do", "first", "place", "2")
+		question = d.values(http.StatusOK, at, "field", "email", "do", "first", "index", "2")
 		d.wantText(question, "a@home.example becomes the first value", first+" is not verified")
 		d.wantNoText(question, "is removed", "a@home.example is not verified")
 		confirm(question)
 		wantEmails("a@home.example", first, work)
 		d.wantText(d.do(http.StatusOK, at), "a@home.example first verified")
 
-		question = d.values(http.StatusOK, at, "field", "email", "do", "remove", "place", "1")
+		question = d.values(http.StatusOK, at, "field", "email", "do", "remove", "index", "1")
 		d.wantText(question, first+" is removed")
 		d.wantNoText(question, "becomes the first", "not verified", "no longer sign in")
 		confirm(question)
-		question = d.values(http.StatusOK, at, "field", "email", "do", "remove", "place", "0")
+		question = d.values(http.StatusOK, at, "field", "email", "do", "remove", "index", "0")
 		d.wantText(question, "a@home.example is removed", work+" becomes the first value", work+" is not verified")
 		confirm(question)
 		wantEmails(work)
@@ -105,7 +105,7 @@ func TestValues(t *testing.T) {
 }
 
 // TestRefusedValues checks that the problem of a refused value is shown beside the form in which
-// the value was typed.
+// the value was entered.
 func TestRefusedValues(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at = "/console/types/user/u1"
@@ -113,21 +113,21 @@ func TestRefusedValues(t *testing.T) {
 		d.createAccount("u2", "name", "Bob", "email", "bob@example.com")
 		d.addValues("u2", "email", "bob@work.example")
 		for _, tt := range []struct {
-			typed  string
-			status int
-			want   string
+			entered string
+			status  int
+			want    string
 		}{
 			{"", http.StatusUnprocessableEntity, "This field is required."},
 			{"no address", http.StatusUnprocessableEntity, "This is not an e-mail address."},
 			{"ALICE@example.com", http.StatusUnprocessableEntity, "This is not allowed: this account has it already."},
 			{"BOB@work.example", http.StatusConflict, "Somebody has this already."},
 		} {
-			body := d.values(tt.status, at, "field", "email", "do", "add", "value", tt.typed)
+			body := d.values(tt.status, at, "field", "email", "do", "add", "value", tt.entered)
 			if !strings.Contains(body, `id="a-email-problem" role="alert">`+tt.want) || strings.Contains(body, "f-email-problem") {
-				t.Errorf("%q: the problem is not beside the form:\n%s", tt.typed, pageText(body))
+				t.Errorf("%q: the problem is not beside the form:\n%s", tt.entered, pageText(body))
 			}
-			if got := inputValue(body, "value"); got != tt.typed {
-				t.Errorf("the form has %q, want %q", got, tt.typed)
+			if got := inputValue(body, "value"); got != tt.entered {
+				t.Errorf("the form has %q, want %q", got, tt.entered)
 			}
 			if tt.status == http.StatusConflict {
 				d.wantText(body, "bob@work.example is the email of Bob", "user/email:bob@work.example/~prk points to user/uid:u2")
@@ -140,13 +140,13 @@ func TestRefusedValues(t *testing.T) {
 		} {
 			d.values(http.StatusNotFound, at, form...)
 		}
-		for _, place := range []string{"-1", "1", "", "x", "99999999999999999999"} {
-			d.wantText(d.values(http.StatusConflict, at, "field", "email", "do", "remove", "place", place), "This was changed in the meantime.")
+		for _, index := range []string{"-1", "1", "", "x", "99999999999999999999"} {
+			d.wantText(d.values(http.StatusConflict, at, "field", "email", "do", "remove", "index", index), "This was changed in the meantime.")
 		}
-		d.wantText(d.do(http.StatusConflict, at+"/values", "rev", "other", "field", "email", "do", "remove", "place", "0"), "This was changed in the meantime.")
+		d.wantText(d.do(http.StatusConflict, at+"/values", "rev", "other", "field", "email", "do", "remove", "index", "0"), "This was changed in the meantime.")
 		// The first value is already the first, so nothing changes.
-		d.values(http.StatusSeeOther, at, "field", "email", "do", "first", "place", "0")
-		d.wantText(d.values(http.StatusOK, at, "field", "email", "do", "remove", "place", "0"), "alice@example.com is removed", "They can no longer sign in")
+		d.values(http.StatusSeeOther, at, "field", "email", "do", "first", "index", "0")
+		d.wantText(d.values(http.StatusOK, at, "field", "email", "do", "remove", "index", "0"), "alice@example.com is removed", "They can no longer sign in")
 	})
 }
 
@@ -156,25 +156,25 @@ func TestFirstOfSeveral(t *testing.T) {
 		const at = "/console/types/user/u1"
 		d.createAccount("u1", "name", "Alice", "email", "a@example.com")
 		d.addValues("u1", "email", "b@example.com", "c@example.com")
-		change := func(typed string) (question string) {
+		change := func(entered string) (question string) {
 			t.Helper()
-			question = d.do(http.StatusOK, at, d.fillForm(d.do(http.StatusOK, at), at, "email", typed)...)
+			question = d.do(http.StatusOK, at, d.fillForm(d.do(http.StatusOK, at), at, "email", entered)...)
 			d.do(http.StatusSeeOther, at, d.fillForm(question, at)...)
 			return question
 		}
 		for _, tt := range []struct {
-			typed string
-			texts []string
-			want  []string
+			entered string
+			texts   []string
+			want    []string
 		}{
 			{"z@example.com", []string{"a@example.com becomes z@example.com"}, []string{"z@example.com", "b@example.com", "c@example.com"}},
 			{"", []string{"z@example.com is removed", "b@example.com becomes the first value"}, []string{"b@example.com", "c@example.com"}},
 			{"c@example.com", []string{"b@example.com is removed", "c@example.com becomes the first value"}, []string{"c@example.com"}},
 			{"", []string{"c@example.com is removed"}, nil},
 		} {
-			d.wantText(change(tt.typed), tt.texts...)
+			d.wantText(change(tt.entered), tt.texts...)
 			if got := d.emails("u1"); !slices.Equal(got, tt.want) {
-				t.Errorf("after %q the addresses are %q, want %q", tt.typed, got, tt.want)
+				t.Errorf("after %q the addresses are %q, want %q", tt.entered, got, tt.want)
 			}
 		}
 	})
@@ -201,13 +201,13 @@ func TestOtherValues(t *testing.T) {
 	if !strings.Contains(body, "<code>"+html.EscapeString(odd)+"</code>") {
 		t.Errorf("the page does not show %q as it is:\n%s", odd, body)
 	}
-	question := d.values(http.StatusOK, at, "field", "invoice", "do", "remove", "place", "1")
+	question := d.values(http.StatusOK, at, "field", "invoice", "do", "remove", "index", "1")
 	d.wantNoText(question, "not verified")
 	d.do(http.StatusSeeOther, at+"/values", d.fillForm(question, at+"/values")...)
 	e, err := d.users.Find(t.Context(), hintOf("u1"))
 	must(t, err)
 	if got, want := e.Texts("invoice"), []string{"2026-1", "2026-3"}; !slices.Equal(got, want) {
-		t.Errorf("the numbers are %q, want %q", got, want)
+		t.Errorf("the values are %q, want %q", got, want)
 	}
 }
 

@@ -155,17 +155,22 @@ func TestLastSession(t *testing.T) {
 	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at")
 }
 
-// TestLastLogin checks that the page shows the last login, and that guesses of strangers do not
-// lock out the origin of that login.
+// TestLastLogin checks that the page shows the last login, that it says that guesses of strangers
+// do not lock out the origin of that login, and that it offers to reset wrong guesses only if there
+// are some.
 func TestLastLogin(t *testing.T) {
 	d := open(t, "memory:")
 	_, err := d.users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Alice"), Password: goodPassword})
 	must(t, err)
-	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "There is no record of a sign-in")
+	const reset = "Reset wrong guesses"
+	body := d.do(http.StatusOK, "/console/types/user/u1")
+	d.wantText(body, "There is no record of a sign-in")
+	d.wantNoText(body, reset)
 	_, err = d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{Origin: "192.0.2.7"})
 	must(t, err)
 	for range 12 {
 		_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "198.51.100.9"})
 	}
-	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", ", except at one place where they have signed in before, after 10 wrong guesses from one origin")
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), reset, "They last signed in at", ", except at one place where they have signed in before, after 10 wrong guesses from one origin")
+	d.wantNoText(d.do(http.StatusOK, d.post(http.StatusSeeOther, "/console/types/user/u1/waits")), reset)
 }

@@ -38,8 +38,9 @@ var templateFuncs = template.FuncMap{
 }
 
 // formatTime returns a time element with the date or, for a time in the last 24 hours, how long ago
-// that was. formatMoment adds the time of day to the date. The title has the exact time. console.js
-// shows times in the reader's time zone. For the zero time, both return "never".
+// that was. formatMoment adds the time of day to the date. Both treat midnight in UTC as a date
+// without a time of day, and return "never" for the zero time. The title of the element has the
+// exact time. console.js shows times in the reader's time zone.
 func formatTime(at time.Time) template.HTML { return timeElement(at, time.Now(), "2 Jan 2006", "") }
 
 func formatMoment(at time.Time) template.HTML {

@@ -108,7 +108,7 @@ func (c *call) describe(all []resource) (answer, error) {
 	if len(c.query["filter"]) > 0 {
 		return answer{}, &Error{403, invalidFilter, "this endpoint does not support filters"}
 	}
-	return listResponse(search{}, int64(len(all)), all), nil
+	return listResponse(listParams{}, int64(len(all)), all), nil
 }
 
 func (c *call) byID(all []resource) (answer, error) {

@@ -263,7 +263,8 @@ func (c *call) editAddresses(before []address, e *edit) ([]address, error) {
 			return nil, err
 		}
 	}
-	return l.all, l.finish()
+	err := l.finish() // which removes addresses
+	return l.all, err
 }
 
 // changeAddresses changes the addresses of e according to an edit.

@@ -45,6 +45,8 @@ func userBody(name, emails string) string {
 // expandAddresses replaces each @ that ends a text with @x.org.
 func expandAddresses(body string) string { return strings.ReplaceAll(body, `@"`, `@x.org"`) }
 
+// patchBody returns the body of a PATCH with some operations, in which each @ that ends a text
+// stands for @x.org.
 func patchBody(operations string) string {
 	operations = strings.ReplaceAll(operations, `@\"`, `@x.org\"`)
 	return expandAddresses(`{"Operations":[` + operations + `]}`)
@@ -390,7 +392,7 @@ func TestSingleEmail(t *testing.T) {
 			d.wantError(http.StatusBadRequest, invalidFilter, "GET", "/Users?filter="+url.QueryEscape(filter), "")
 		}
 		if got := d.find(`emails[type eq "work"].value eq "a@"`); got != 1.0 {
-			t.Errorf("found %v users, want 1", got)
+			t.Errorf("a filter by the work address a found %v users, want 1", got)
 		}
 		fields, err := d.Raw.HKeys(d.Ctx, d.Key("user/uid:"+id)).Result()
 		if slices.Sort(fields); err != nil || slices.ContainsFunc(fields, func(f string) bool { return strings.HasPrefix(f, "~also") || strings.HasPrefix(f, "~label") }) {
@@ -438,8 +440,9 @@ func emailsSchema(t *testing.T, many int, mapping Mapping) string {
 	return ""
 }
 
-// TestEmailsNotMapped checks that, if emails is not mapped, it shows all addresses in the field of
-// userName, and requests that change it leave them as they are.
+// TestEmailsNotMapped checks the attribute emails if the options do not map it. It must show all
+// addresses in the field of userName, and a request that changes emails must leave the addresses as
+// they are.
 func TestEmailsNotMapped(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 4, nil)
@@ -456,7 +459,7 @@ func TestEmailsNotMapped(t *testing.T) {
 		d.must("PUT", "/Users/"+e.UID(), userBody("a", `[{"value":"c@"}]`))
 		d.wantEmails("after", e.UID(), "a/work* b/home")
 		if got := d.find(`emails eq "b@"`); got != 1.0 {
-			t.Errorf("found %v users, want 1", got)
+			t.Errorf("a filter by the address b found %v users, want 1", got)
 		}
 	})
 }

@@ -65,7 +65,7 @@ func parseFilter(urn, text string, several bool) ([]term, error) {
 	if countBrackets(text) > maxBrackets {
 		return nil, badRequest(invalidFilter, "the filter has more than %d parentheses and brackets", maxBrackets)
 	}
-	e, err := filter.ParseFilter([]byte(moveIntoBrackets(strings.TrimSpace(text))))
+	e, err := filter.ParseFilter([]byte(upperEscapes(moveIntoBrackets(strings.TrimSpace(text)))))
 	if err != nil {
 		return nil, badRequest(invalidFilter, "the filter cannot be parsed")
 	}
@@ -177,6 +177,20 @@ func attributeName(urn string, p filter.AttributePath) string {
 		name += "." + strings.ToLower(*p.SubAttribute)
 	}
 	return name
+}
+
+// escape matches a backslash and the character after it or, after \u, four digits.
+var escape = regexp.MustCompile(`\\(?:u[0-9A-Fa-f]{4}|.)`)
+
+// upperEscapes returns the text with the digits of its \u escapes in upper case. JSON allows both
+// cases, but the parser takes only upper case.
+func upperEscapes(text string) string {
+	return escape.ReplaceAllStringFunc(text, func(e string) string {
+		if len(e) == len(`\u0000`) {
+			return `\u` + strings.ToUpper(e[2:])
+		}
+		return e
+	})
 }
 
 var afterBracket = regexp.MustCompile(`^\]\.(\w+\s+\w+\s+"(?:[^"\\]|\\.)*")`)

@@ -14,7 +14,7 @@ import (
 )
 
 // groupResource returns an entry as a resource, with its members if the request wants them.
-func (c *call) groupResource(s search, e userdb.Entry) (resource, error) {
+func (c *call) groupResource(s listParams, e userdb.Entry) (resource, error) {
 	out := resource{"schemas": []string{urnGroup}, "id": e.UID(), "displayName": e.Text(admin.GroupName), "meta": c.meta("Group", e)}
 	if external := e.Text(admin.GroupExternal); external != "" {
 		out["externalId"] = external
@@ -90,7 +90,7 @@ func (c *call) readGroup() (g groupEdit, err error) {
 // request wants them. Requests that change the group call it before the change, because they cannot
 // be refused afterwards.
 func (c *call) reserveMembers() error {
-	var s search
+	var s listParams
 	if s.readAttributes(c); !s.wants(urnGroup, "members") {
 		return nil
 	}
@@ -109,6 +109,11 @@ func createGroup(c *call) (answer, error) {
 	facets := schema.Texts(admin.GroupName, *g.name, admin.GroupTag, tagPrefix+id)
 	if g.external != nil && *g.external != "" {
 		facets[admin.GroupExternal] = schema.Text(*g.external)
+	}
+	// Without the index of tags, nothing is created that would then stay without its members.
+	_, err = c.users.Count(c.ctx, userdb.Query{Tags: []string{tagPrefix + id}})
+	if err != nil {
+		return answer{}, err
 	}
 	e, err := c.groups.Create(c.ctx, userdb.NewEntry{UID: id, Facets: facets})
 	if err == nil {
@@ -221,7 +226,7 @@ func deleteGroup(c *call) (answer, error) {
 }
 
 func listGroups(c *call) (answer, error) {
-	s, err := c.search()
+	s, err := c.listParams()
 	if err != nil {
 		return answer{}, err
 	}

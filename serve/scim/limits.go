@@ -78,6 +78,16 @@ func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err 
 	}
 }
 
+// collectUsers returns what collect returns for the users, read by indexes that the stored schema
+// has.
+func (c *call) collectUsers(q userdb.Query) (all []userdb.Entry, err error) {
+	err = c.underStoredSchema(func() (err error) {
+		all, err = c.collect(c.users, q)
+		return err
+	})
+	return all, err
+}
+
 // keep counts some entries that a filter has selected, and appends them to all. It returns
 // errTooManyFound if the request would exceed its limits.
 func (c *call) keep(all []userdb.Entry, some ...userdb.Entry) ([]userdb.Entry, error) {

@@ -145,7 +145,7 @@ func TestFiltersAreBounded(t *testing.T) {
 		setLimit(t, &maxBytes, 120_000)
 		d.wantError(400, "tooMany", "GET", "/Users?count=0&filter="+url.QueryEscape(`externalId eq "E-0"`), "")
 		if _, total := d.resources("/Users?filter=" + url.QueryEscape(`externalId eq "E-1"`)); total != 2 {
-			t.Errorf("got %d users, want 2", total)
+			t.Errorf("a filter that finds two large users: got %d users, want 2", total)
 		}
 	})
 }
@@ -206,8 +206,9 @@ func TestLargeUsers(t *testing.T) {
 	})
 }
 
-// TestMemoryOfBodies checks that a body is refused before it is decoded if that would take very
-// much memory, and that a list of members as long as a body may have is not.
+// TestMemoryOfBodies checks that a body is refused as invalid syntax if decoding it would take very
+// much memory. The longest list of members that fits into a body must be decoded: it is refused
+// only because there are no such users.
 func TestMemoryOfBodies(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), schema.User())
 	d := newDirectory(t, s, nil)

@@ -1,6 +1,7 @@
 package scim
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -35,8 +36,8 @@ func (c *call) meta(kind string, e userdb.Entry) map[string]any {
 }
 
 // respond returns the answer with a single entry, which toResource converts.
-func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(search, userdb.Entry) (resource, error)) (answer, error) {
-	var s search
+func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(listParams, userdb.Entry) (resource, error)) (answer, error) {
+	var s listParams
 	s.readAttributes(c)
 	out, err := toResource(s, e)
 	// After a change, a response with too many members omits them.
@@ -46,16 +47,16 @@ func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(
 	return answer{status: status, location: c.url(kind+"s", e.UID()), body: s.project(urnCore+kind, out)}, nil
 }
 
-// A search holds the parameters of a list request.
-type search struct {
+// listParams holds the parameters of a list request.
+type listParams struct {
 	Filter                         *string
 	StartIndex                     *int64
 	Count                          *int64
 	Attributes, ExcludedAttributes []string
 }
 
-// search reads the parameters of a list request from the query of a GET or the body of a POST.
-func (c *call) search() (s search, err error) {
+// listParams reads the parameters of a list request from the query of a GET or the body of a POST.
+func (c *call) listParams() (s listParams, err error) {
 	if c.r.Method == http.MethodPost {
 		err = c.decodeBody(&s)
 	} else {
@@ -67,7 +68,7 @@ func (c *call) search() (s search, err error) {
 	return s, err
 }
 
-func (s *search) readQuery(c *call) error {
+func (s *listParams) readQuery(c *call) error {
 	for _, param := range []struct {
 		name string
 		to   **int64
@@ -91,7 +92,7 @@ func (s *search) readQuery(c *call) error {
 }
 
 // readAttributes reads from the query the attributes to return and those to leave out.
-func (s *search) readAttributes(c *call) {
+func (s *listParams) readAttributes(c *call) {
 	for _, param := range []struct {
 		name string
 		to   *[]string
@@ -103,7 +104,7 @@ func (s *search) readAttributes(c *call) {
 }
 
 // wants reports whether the response should contain the attribute.
-func (s search) wants(urn, name string) bool {
+func (s listParams) wants(urn, name string) bool {
 	denotes := func(given string) bool {
 		given = strings.TrimSpace(given)
 		if prefix := urn + ":"; len(given) > len(prefix) && strings.EqualFold(given[:len(prefix)], prefix) {
@@ -124,7 +125,7 @@ func (s search) wants(urn, name string) bool {
 }
 
 // project removes the unwanted attributes from a resource, and returns it.
-func (s search) project(urn string, all resource) resource {
+func (s listParams) project(urn string, all resource) resource {
 	for name := range all {
 		if !s.wants(urn, name) {
 			delete(all, name)
@@ -135,7 +136,7 @@ func (s search) project(urn string, all resource) resource {
 
 // window returns the index of the first resource of the page, from 0, and the largest number of
 // resources on it.
-func (s search) window() (start, count int64) {
+func (s listParams) window() (start, count int64) {
 	count = defaultCount
 	if s.StartIndex != nil {
 		start = min(max(*s.StartIndex, 1), math.MaxInt32) - 1
@@ -147,7 +148,7 @@ func (s search) window() (start, count int64) {
 }
 
 // listResponse returns a ListResponse with one page of resources.
-func listResponse(s search, total int64, page []resource) answer {
+func listResponse(s listParams, total int64, page []resource) answer {
 	start, _ := s.window()
 	if page == nil {
 		page = []resource{}
@@ -159,7 +160,7 @@ func listResponse(s search, total int64, page []resource) answer {
 
 // list returns one page of the entries of a type that match the filter, or of all entries if there
 // is no filter. find returns the entries that match all terms of the filter.
-func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]userdb.Entry, error), toResource func(search, userdb.Entry) (resource, error)) (answer, error) {
+func (c *call) list(urn string, t *userdb.Type, s listParams, find func([]term) ([]userdb.Entry, error), toResource func(listParams, userdb.Entry) (resource, error)) (answer, error) {
 	if err := c.meter.Reserve(c.ctx); err != nil {
 		return answer{}, err
 	}
@@ -223,6 +224,7 @@ func (c *call) decodeBody(to any) error {
 	if err != nil {
 		return badRequest(invalidSyntax, "the body is incomplete")
 	}
+	c.r.Body = io.NopCloser(bytes.NewReader(text)) // Serve may repeat the operation
 	if strictjson.DecodedSize(text) > maxDecoded {
 		return badRequest(invalidSyntax, "the body has too many values")
 	}

@@ -117,8 +117,8 @@ func (m Mapping) contains(field string) bool {
 // userName.
 func (o Options) mapsEmails() bool { return o.Mapping["emails"] != "" }
 
-// fields returns, for each attribute, the field of a type that stores it. If the mapping does not
-// contain emails, emails shows the field of userName if that field holds an address.
+// fields returns, for each attribute, the field of a type that stores it. If the field of userName
+// holds addresses and the mapping does not contain emails, emails shows that field.
 func (o Options) fields(t schema.Type) (Mapping, error) {
 	m := Mapping{"username": o.UserName, "externalid": externalField}
 	if !t.Fields[o.UserName].Role.Has(schema.RoleSecondary) {

@@ -142,24 +142,30 @@ var (
 const memberBatch = 1000
 
 // taggedUIDs yields the UIDs of the users that carry a tag, in batches. It does not read the users.
-// A UID may be yielded twice.
+// A UID may be yielded twice. If the index of tags was removed or is being built, taggedUIDs yields
+// an error at the end.
 func (r *collection) taggedUIDs(ctx context.Context, tag string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
-		v := view.Of(r.db)
-		t, err := v.Type(r.users.Name())
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for keys, err := range v.KeysWithTag(ctx, t, tag) {
-			uids := make([]string, len(keys))
-			for i, key := range keys {
-				uids[i] = key.Value()
+		for range maxSchemaReads {
+			v := view.Of(r.db)
+			for keys, err := range v.KeysWithTag(ctx, v.ByName[r.users.Name()], tag) {
+				uids := make([]string, len(keys))
+				for i, key := range keys {
+					uids[i] = key.Value()
+				}
+				if !yield(uids, err) || err != nil {
+					return
+				}
 			}
-			if !yield(uids, err) {
+			same, err := r.isUnder(ctx, v)
+			if err != nil {
+				yield(nil, err)
+			}
+			if err != nil || same {
 				return
 			}
 		}
+		yield(nil, errSchemaChanged)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 // it has found none. The next request continues where it stopped. Tests lower it.
 var maxSteps = 8
 
-// A position is a place in a list. A list begins with the entries without a date. The others follow
-// in the order in which they were added.
+// A position is a place in a list. A list begins with the entries for which the store does not know
+// when they were added. The others follow in the order in which they were added.
 type position struct {
 	total  int64 // known entries of the list; more than passed unless the list has ended
 	saved  time.Time
@@ -25,8 +25,8 @@ type position struct {
 	ended  bool
 }
 
-// A listPlace names a position by its list and the index of its next entry.
-type listPlace struct {
+// A listIndex is a list, and the index of an entry in it.
+type listIndex struct {
 	list  string
 	start int64
 }
@@ -41,7 +41,7 @@ const (
 func (h *Handler) savePosition(name string, start int64, pos position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at := listPlace{name, start}
+	at := listIndex{name, start}
 	if _, has := h.positions[at]; !has && len(h.positions) >= maxPositions {
 		h.dropPosition()
 	}
@@ -55,7 +55,7 @@ func (h *Handler) dropPosition() {
 	for at := range h.positions {
 		counts[at.list]++
 	}
-	var oldest listPlace
+	var oldest listIndex
 	for at, pos := range h.positions {
 		more := counts[at.list] - counts[oldest.list]
 		if more > 0 || more == 0 && pos.saved.Before(h.positions[oldest].saved) {
@@ -68,7 +68,7 @@ func (h *Handler) dropPosition() {
 func (h *Handler) loadPosition(name string, start int64) (position, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	pos, has := h.positions[listPlace{name, start}]
+	pos, has := h.positions[listIndex{name, start}]
 	return pos, has && time.Since(pos.saved) < positionAge
 }
 
@@ -83,27 +83,25 @@ var errTooFar = fmt.Errorf("%w: the page begins with too many damaged records fo
 func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, total int64, err error) {
 	// The name of the type is not enough: the types of users and of groups may have the same name.
 	name := fmt.Sprint(c.name, "\x00", t == c.groups)
-	pos, saved := c.h.loadPosition(name, start)
-	if !saved {
-		total, err := c.total(t, name)
-		if err != nil {
-			return nil, 0, err
+	loaded, saved := c.h.loadPosition(name, start)
+	pos, outside := loaded, false
+	err = c.underStoredSchema(func() error {
+		pos, page = loaded, nil
+		if !saved {
+			total, err := c.total(t, name)
+			if err != nil {
+				return err
+			}
+			pos = position{total: total, saved: time.Now(), passed: start}
 		}
-		pos = position{total: total, saved: time.Now(), passed: start}
-	}
-	if count == 0 || start >= pos.total {
-		return nil, pos.total, nil
-	}
-	for range maxSteps {
-		if pos.ended || int64(len(page)) == count || c.used.bytes >= maxBytes {
-			break
+		if outside = count == 0 || start >= pos.total; outside {
+			return nil
 		}
-		some, err := c.step(t, &pos, count-int64(len(page)))
-		if err != nil {
-			return nil, 0, err
-		}
-		page = append(page, some...)
-		c.used.add(some)
+		page, err = c.pageFrom(t, &pos, count)
+		return err
+	})
+	if err != nil || outside {
+		return nil, pos.total, err
 	}
 	pos.saved = time.Now()
 	if len(page) > 0 {
@@ -115,6 +113,22 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 		return nil, 0, errTooFar
 	}
 	return nil, pos.total, nil
+}
+
+// pageFrom returns up to count entries at a position, and moves the position past them.
+func (c *call) pageFrom(t *userdb.Type, pos *position, count int64) (page []userdb.Entry, err error) {
+	for range maxSteps {
+		if pos.ended || int64(len(page)) == count || c.used.bytes >= maxBytes {
+			break
+		}
+		some, err := c.step(t, pos, count-int64(len(page)))
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, some...)
+		c.used.add(some)
+	}
+	return page, nil
 }
 
 // step reads up to limit entries at a position and moves the position past them.

@@ -88,7 +88,7 @@ func (r *patchReader) split(text string) (filter.Path, error) {
 	if r.parsed > maxParsed || r.parsedBytes > maxParsedBytes {
 		return filter.Path{}, badRequest(invalidPath, "the request has too many complicated paths; %s is the first over the limit", quoted(text))
 	}
-	p, err := filter.ParsePath([]byte(text))
+	p, err := filter.ParsePath([]byte(upperEscapes(text)))
 	if err != nil {
 		return p, badRequest(invalidPath, "the path %s cannot be parsed", quoted(text))
 	}
@@ -99,6 +99,7 @@ func (r *patchReader) split(text string) (filter.Path, error) {
 // attribute is unsupported, that is, not stored.
 func (r *patchReader) parsePath(text string) (at target, unsupported bool, err error) {
 	urn := r.urn
+	text = strings.TrimSpace(text)
 	if strings.EqualFold(text, urn) {
 		return wholeResource, false, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
@@ -58,7 +59,7 @@ type Handler struct {
 	mu          sync.Mutex
 	preparing   map[string]chan struct{} // by collection name; full during preparation
 	collections map[string]*collection
-	positions   map[listPlace]position
+	positions   map[listIndex]position
 	figures     figures.Cache
 }
 
@@ -79,7 +80,7 @@ type collection struct {
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, defaultUserName)
 	tags, err := o.tagsByGroup()
-	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[listPlace]position{}}, err
+	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[listIndex]position{}}, err
 }
 
 // Prepare adds to the stored schema of a type what SCIM needs: an index on the field externalId, an
@@ -119,6 +120,48 @@ func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ 
 	return r, nil
 }
 
+// reopen replaces a collection whose schema contradicts the stored one, and returns the new one. If
+// the stored schema lacks what SCIM needs, because somebody has removed it, reopen adds it again,
+// as Prepare does, but takes no part in changes of the schema that others make. If that takes
+// longer than the request, the error is userdb.ErrIndexBuilding, and the work continues.
+func (h *Handler) reopen(ctx context.Context, db *userdb.DB, typ string, old *collection) (*collection, error) {
+	preparing := h.preparation(old.name)
+	select {
+	case preparing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, errPreparing
+	}
+	if r := h.cached(old.name); r != old && r != nil { // another request reopened it
+		<-preparing
+		return r, nil
+	}
+	r := &collection{h: h, name: old.name, scope: old.scope}
+	done := make(chan error, 1)
+	go func() {
+		defer func() { <-preparing }()
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxReopen)
+		defer cancel()
+		err := r.extendAndOpen(limited, db, typ)
+		if err == nil {
+			h.mu.Lock()
+			h.collections[r.name] = r
+			h.mu.Unlock()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return r, err
+	case <-ctx.Done():
+		return nil, errPreparing
+	}
+}
+
+// maxReopen limits how long reopen adds to the stored schema. The next request continues.
+const maxReopen = time.Hour
+
+var errPreparing = fmt.Errorf("%w: what SCIM needs is being added to the schema", userdb.ErrIndexBuilding)
+
 func (h *Handler) cached(name string) *collection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,16 +179,29 @@ func (h *Handler) preparation(name string) chan struct{} {
 	return h.preparing[name]
 }
 
+// extendAndOpen does the same as open, but takes no part in changes of the schema that others make.
+func (r *collection) extendAndOpen(ctx context.Context, db *userdb.DB, typ string) (err error) {
+	r.schema, err = migrate.Extend(ctx, db, typ, func(stored schema.Type) (schema.Type, error) {
+		if r.fields, err = r.h.options.fields(stored); err != nil {
+			return stored, err
+		}
+		return withSCIM(stored, r.fields)
+	})
+	if err != nil {
+		return err
+	}
+	return r.use(db, typ)
+}
+
 // open extends the stored schema with what SCIM needs and opens the users and groups under it.
 func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error {
 	stored, err := migrate.StoredSchema(ctx, db)
 	if err != nil {
 		return err
 	}
-	types := maps.Clone(db.Schema().Types)
 	was, has := stored.Types[typ]
 	if !has {
-		if was, has = types[typ]; !has {
+		if was, has = db.Schema().Types[typ]; !has {
 			return fmt.Errorf("%w: there is no type %q", ErrOptions, typ)
 		}
 	}
@@ -168,8 +224,15 @@ func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error 
 	if err != nil {
 		return err
 	}
+	return r.use(db, typ)
+}
+
+// use opens the users and groups of db under the schema of r.
+func (r *collection) use(db *userdb.DB, typ string) error {
+	types := maps.Clone(db.Schema().Types)
 	types[typ] = r.schema
-	if db, err = db.With(schema.Schema{Types: types}); err == nil {
+	db, err := db.With(schema.Schema{Types: types})
+	if err == nil {
 		r.users, err = db.Type(typ)
 	}
 	if err == nil {
@@ -244,10 +307,16 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 		return publicError(err)
 	}
 	a, err := do(c)
-	if errors.Is(err, userdb.ErrSchemaMismatch) { // the next request reads the changed schema
-		h.mu.Lock()
-		delete(h.collections, c.name)
-		h.mu.Unlock()
+	if errors.Is(err, userdb.ErrSchemaMismatch) {
+		again, failed := h.reopen(c.ctx, db, typ, c.collection)
+		partial := errors.Is(err, ErrPartial)
+		switch {
+		case failed != nil && !partial:
+			err = failed
+		case failed == nil && !(partial && req.Method == http.MethodPost): // others may be repeated
+			c.collection, c.used = again, usage{}
+			a, err = do(c)
+		}
 	}
 	if err != nil {
 		return publicError(c.withAttribute(err))

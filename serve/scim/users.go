@@ -19,7 +19,7 @@ var nameParts = []string{"formatted", "familyName", "givenName", "middleName", "
 // userResource returns an entry as a resource. It leaves out the facets of a user who registered
 // without verifying an address: a directory must not take that user for the owner of the address.
 // The attribute userName, which every user has, is then the id.
-func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
+func (c *call) userResource(_ listParams, e userdb.Entry) (resource, error) {
 	out := resource{"schemas": []string{urnUser}, "id": e.UID(), "active": !e.Disabled(), "meta": c.meta("User", e)}
 	if e.Unproven() {
 		out["userName"] = e.UID()
@@ -71,9 +71,9 @@ func (c *call) facets(e *edit) map[string]*string {
 }
 
 // withExternalID calls write, which stores the externalId of an edit in the user with the given id,
-// or in a new user if id is "". It returns an error if another user has the same externalId. It
-// holds a lock, so that no two requests give one externalId to different users. If the schema makes
-// externalId an identifier, the store ensures that instead.
+// or in a new user if id is "". Unless the user already has that externalId, it returns an error if
+// another user has it. It holds a lock meanwhile, so that no two requests give one externalId to
+// different users. If the schema makes externalId an identifier, the store ensures that instead.
 func (c *call) withExternalID(id string, e *edit, write func(context.Context) error) error {
 	external := e.attributes["externalid"]
 	if external == nil || c.identifiesBy(externalField) {
@@ -223,7 +223,7 @@ func deleteUser(c *call) (answer, error) {
 }
 
 func listUsers(c *call) (answer, error) {
-	s, err := c.search()
+	s, err := c.listParams()
 	if err != nil {
 		return answer{}, err
 	}
@@ -243,9 +243,9 @@ func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 	case field == c.fields["username"], first.attribute == "externalid" && c.identifiesBy(field):
 		found, err = asSlice(c.users.Find(c.ctx, hints.Field(field, first.value)))
 	case first.attribute == "externalid":
-		found, err = c.collect(c.users, userdb.Query{Where: schema.Facets{field: v}})
-	default: // an address in a field that is not identifying: compared without regard to case
-		found, err = c.collect(c.users, userdb.Query{Order: field, GTE: &v, LTE: &v})
+		found, err = c.collectUsers(userdb.Query{Where: schema.Facets{field: v}})
+	default: // an address in a field that is not an identifier: compared without regard to case
+		found, err = c.collectUsers(userdb.Query{Order: field, GTE: &v, LTE: &v})
 	}
 	var selected []userdb.Entry
 	for _, e := range found {

@@ -30,7 +30,7 @@ func TestConsoleSecondStep(t *testing.T) {
 			codes := d.addOwnApp()
 			d.signInWithCodes(codes)
 			d.removeFromAccount()
-			d.requireLink()
+			d.setUpByLink()
 		})
 	}
 }
@@ -117,10 +117,11 @@ func (d *console) removeFromAccount() {
 	d.onPage("Alice", "They can sign in with the right password and a second step.", "Alice’s phone", "10 of ten are left")
 	d.openTab("devices", "by two steps")
 	d.follow("signing out a device", d.click("form:has([name=id]) button"))
-	d.onPage("Alice", "The sessions have ended.")
+	d.onPage("Alice", "The device has been signed out.", "They are not signed in on any device.")
 	d.visit(alice)
 	d.press("/codes")
 	d.onPage("Alice", "These recovery codes are shown only once.")
+	d.wantInWindow(".issued")
 	d.press("/factors")
 	d.onPage("Remove the second step?", "All sessions of the account end.", "Make sure first who asks for this")
 	d.submit(alice + "/factors")
@@ -128,9 +129,9 @@ func (d *console) removeFromAccount() {
 	d.openTab("devices", "They are not signed in on any device.")
 }
 
-// requireLink sets up the second step of another operator by a link of the command line, which
+// setUpByLink sets up the second step of another operator by a link of the command line, which
 // works only once.
-func (d *console) requireLink() {
+func (d *console) setUpByLink() {
 	d.t.Helper()
 	d.userdb(password+"\n", "operator", "add", "Olga", "--password-stdin")
 	link := strings.TrimSpace(d.userdb("", "operator", "enrol", "olga", "--url", d.base+"/console"))

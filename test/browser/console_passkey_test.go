@@ -11,7 +11,7 @@ import (
 )
 
 // TestConsolePasskey adds a passkey to the first operator, signs in with it, alone and as the
-// second step, signs in without it where no scripts run, and removes it.
+// second step, signs in without it while no scripts run, and removes it.
 func TestConsolePasskey(t *testing.T) {
 	for i, w := range append(slices.Clone(passkeyWindows), window{"1000-light-keyboard", 1000, "light"}) {
 		t.Run(w.name, func(t *testing.T) {

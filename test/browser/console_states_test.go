@@ -63,7 +63,7 @@ func (d *console) createByForm() {
 
 func (d *console) confirmBulk() {
 	d.t.Helper()
-	for _, do := range []string{"tag", "enable", "export"} {
+	for do, done := range map[string]string{"tag": "Added the tag to 2 accounts.", "enable": "Enabled 2 accounts.", "export": "Wrote 2 accounts."} {
 		d.visit("/console/types/user?order=name&where=job:cook")
 		d.run("selecting accounts", d.click(`[name=uid][value=u03]`), d.click(`[name=uid][value=u04]`))
 		d.fill("[name=add]", "new")
@@ -71,7 +71,7 @@ func (d *console) confirmBulk() {
 		d.until("waiting for the question", `String(document.querySelector("h1").textContent.endsWith("2 accounts?"))`, "true")
 		d.checkPage(do)
 		d.submit("/console/bulk")
-		d.waitForJob("Done for 2 accounts.")
+		d.waitForJob(done)
 	}
 	d.visit("/console/types/user")
 	d.follow("selecting nobody", d.click(`form[action="/console/bulk"] button[value=disable]`))
@@ -88,10 +88,14 @@ func (d *console) removeLink() {
 	d.onPage("Change how this account is found?", "is removed")
 	d.submit(alice)
 	d.onPage("Alice", "The account has been changed.")
+	d.until("looking for the link", `String(document.body.innerText.includes("Linked accounts"))`, "false")
+	if out := d.userdb("", "get", "uid=9a4c88dbc084", "--json"); strings.Contains(out, "abab") || !strings.Contains(out, "alice@example.com") {
+		d.t.Errorf("the account still has the link, or lost its address: %s", out)
+	}
 }
 
-// confirmPassword creates a key more than ten minutes after the operator gave the password, which
-// is asked for again.
+// confirmPassword creates a key and sets a password, each more than ten minutes after the operator
+// gave their own password, which is asked for again.
 func (d *console) confirmPassword() {
 	d.t.Helper()
 	d.passTime()
@@ -101,8 +105,22 @@ func (d *console) confirmPassword() {
 	d.onPage("Confirm your password", "Nothing has been done yet.")
 	d.submit("/console/keys", "own-password", "wrong")
 	d.onPage("Confirm your password", "Wrong password.")
+	if out := d.userdb("", "apikey", "list"); strings.Contains(out, "webshop") {
+		d.t.Errorf("there is a key without the password: %s", out)
+	}
 	d.submit("/console/keys", "own-password", password)
 	d.onPage("API keys", "The key webshop has been created.")
+	d.passTime()
+	d.visit(alice)
+	d.submit(alice+"/password", "password", "another long password")
+	d.onPage("Confirm your password", "After this, enter the new password of the account again.")
+	d.until("looking for passwords", `[...document.querySelectorAll("[type=password]")].map(i => i.id).join()`, "own-password")
+	d.submit(alice+"/password", "own-password", password)
+	d.onPage("Alice", "Now enter the new password of the account.")
+	d.until("looking for the focus", `document.activeElement.id`, "password")
+	d.wantInWindow("#password")
+	d.submit(alice+"/password", "password", "another long password")
+	d.onPage("Alice", "The password has been set.")
 }
 
 // passTime lets the sessions of the first operator look as if the password had been given long ago.
@@ -188,6 +206,8 @@ func TestConsolePages(t *testing.T) {
 				{"/types/user/9a4c88dbc084", "Alice"},
 				{"/types/user/9a4c88dbc084?tab=history", "Alice"},
 				{"/history", "History"},
+				{"/history?account=alice&from=2026-01-01&until=2099-12-31", "History"},
+				{"/history?account=alice&from=yesterday", "History"},
 				{"/import", "Import accounts"},
 				{"/export", "Export accounts"},
 				{"/check", "Check"},
@@ -232,5 +252,5 @@ func TestConsoleTasksByKeyboard(t *testing.T) {
 	d.choose("Disable")
 	d.onPage("Disable 2 accounts?")
 	d.choose("Disable 2 accounts")
-	d.waitForJob("Done for 2 accounts.")
+	d.waitForJob("Disabled 2 accounts.")
 }

@@ -91,6 +91,16 @@ func (d *console) createAccounts() {
 	d.userdb("", "import", file)
 }
 
+// guess tries to sign in as Alice with a wrong password.
+func (d *console) guess() {
+	d.t.Helper()
+	cmd := exec.Command(d.program, "--store", d.store, "--schema", d.schema, "login", "--password-stdin", "alice@example.com")
+	cmd.Stdin = strings.NewReader("wrong\n")
+	if out, err := cmd.CombinedOutput(); err == nil {
+		d.t.Fatalf("a wrong password was accepted: %s", out)
+	}
+}
+
 // setUp opens the set-up link and creates the first operator.
 func (d *console) setUp() {
 	d.t.Helper()
@@ -256,6 +266,30 @@ func (d *console) submit(path string, fields ...string) {
 	d.follow("sending "+form, d.click(form+" button"))
 }
 
+// wantProblem does what browser.wantProblem does. It also checks that the page shows the problem at
+// once, without scrolling, and that a link leads from there to the input.
+func (d *console) wantProblem(field, text string) {
+	d.t.Helper()
+	d.browser.wantProblem(field, text)
+	var signedIn bool
+	if d.run("looking for the operator", chromedp.Evaluate(`document.querySelector("header .out") != null`, &signedIn)); !signedIn {
+		return // the page is short
+	}
+	d.until("looking for the focus", `document.activeElement.className`, "refusals")
+	d.wantInWindow(".refusals")
+	d.run("following the link", chromedp.Evaluate(fmt.Sprintf(`document.querySelector(".refusals a[href='#%s']").click(); 0`, field), nil))
+	d.until("looking for the focus", `document.activeElement.id`, field)
+	d.wantInWindow("#" + field)
+}
+
+// wantInWindow checks that the whole element is in the window and that nothing covers it.
+func (d *console) wantInWindow(selector string) {
+	d.t.Helper()
+	d.until("looking at "+selector, fmt.Sprintf(`(e => { const r = e.getBoundingClientRect();
+		const at = y => document.elementFromPoint(r.left + r.width / 2, y);
+		return String(r.top >= 0 && r.bottom <= innerHeight && e.contains(at(r.top + 3)) && e.contains(at(r.bottom - 3))) })(document.querySelector(%q))`, selector), "true")
+}
+
 const alice = "/console/types/user/9a4c88dbc084"
 
 func (d *console) manageAccount() {
@@ -264,12 +298,15 @@ func (d *console) manageAccount() {
 	d.onPage("Alice", "They cannot sign in: the account is disabled, by operator root at", "The account is disabled.")
 	d.press("/enable")
 	d.onPage("Alice", "They can sign in", "The account may sign in again.")
+	d.guess()
+	d.visit(alice)
 	d.press("/waits")
 	d.onPage("Alice", "Nobody has to wait")
 	d.press("/sessions/end")
 	d.onPage("Alice", "The sessions have ended.")
 	d.press("/tokens")
 	d.onPage("Alice", "This link is shown only once. Send it to alice@example.com.", "https://shop.example/reset?token=", "is unused and valid until")
+	d.wantInWindow(".issued")
 	d.submit(alice+"/password", "password", "short")
 	d.onPage("Alice")
 	d.wantProblem("password", "At least 8 characters")
@@ -280,8 +317,11 @@ func (d *console) manageAccount() {
 	d.onPage("Alice", "The tags have been changed.", "<b>new</b>", "vip")
 	d.press("/tags")
 	d.onPage("Alice", "The tags have been changed.")
+	const tags = `[...document.querySelectorAll(".chips form > :is(a, bdi)")].map(t => t.textContent).join()`
+	d.until("reading the tags", tags, "vip")
 	d.follow("undoing that", d.click(".done button"))
-	d.onPage("Alice", "The tags have been changed.", "<b>new</b>")
+	d.onPage("Alice", "The tags have been changed.")
+	d.until("reading the tags", tags, "<b>new</b>,vip")
 }
 
 func (d *console) editAccount() {
@@ -299,6 +339,7 @@ func (d *console) editAccount() {
 	d.userdb("", "set", "email=alice@example.org", "job=cook")
 	d.submit(alice, "f-job", "gardener")
 	d.onPage("Alice", "Somebody else has changed this account in the meantime.", "Stored now: cook")
+	d.wantInWindow("main > .problem")
 	d.submit(alice)
 	d.onPage("Alice", "The account has been changed.")
 	d.editInternational()
@@ -331,10 +372,10 @@ func (d *console) changeValues() {
 	d.t.Helper()
 	const question = "Change how this account is found?"
 	d.onPage("Alice", "All values of email", "alice@example.org", "not verified")
-	add := func(typed string) {
+	add := func(entered string) {
 		d.t.Helper()
 		d.unfold("#a-email")
-		d.fill("#a-email", typed)
+		d.fill("#a-email", entered)
 		d.follow("adding the address", d.click(`form:has(#a-email) button`))
 	}
 	add("no address")
@@ -371,6 +412,8 @@ func (d *console) listAccounts() {
 	d.selectOption("#by", "job")
 	d.submit("/console/types/user", "value", "cook")
 	d.onPage("Accounts", "\n30 accounts", "job is cook")
+	d.until("reading the columns", `String([...document.querySelectorAll("tbody tr:nth-child(2) td[data-label]")]
+		.filter(c => c.checkVisibility()).map(c => c.dataset.label).slice(0, 2).join() === (innerWidth < 600 ? "email" : "email,job"))`, "true")
 	d.follow("sorting by name", d.click(`thead a[href*="order=name"]`))
 	d.onPage("Accounts", "\n30 accounts", "Person 00", "Person 24", "job is cook")
 	d.follow("opening the next page", d.click(`.pages a`))
@@ -384,7 +427,7 @@ func (d *console) listAccounts() {
 	d.follow("disabling them", d.click(`form[action="/console/bulk"] button[value=disable]`))
 	d.onPage("Disable 2 accounts?", "Nobody can sign in to 2 accounts")
 	d.submit("/console/bulk")
-	d.waitForJob("Done for 2 accounts.")
+	d.waitForJob("Disabled 2 accounts.")
 	d.visit("/console/types/user?disabled=true")
 	d.onPage("Accounts", "\n2 accounts", "Person 03", "Person 04")
 }
@@ -537,6 +580,8 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.unfoldByKey("End sessions …")
 	d.choose("End all sessions")
 	d.onPage("Alice", "The sessions have ended.")
+	d.guess()
+	d.visit(alice)
 	d.choose("Reset wrong guesses")
 	d.onPage("Alice", "Nobody has to wait")
 	d.unfoldByKey("Make a link …")

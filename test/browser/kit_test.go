@@ -172,9 +172,9 @@ func (b *browser) onPage(heading string, words ...string) {
 	b.checkPage(heading)
 }
 
-// checkPage checks the page with axe-core, and checks that nothing is wider than the window and
-// that no input has a type whose text browsers change. It also takes a screenshot if SCREENSHOTS
-// names a directory.
+// checkPage checks the page with axe-core, and checks that nothing is wider than the window, that
+// no input has a type whose text browsers change, and that every input says what browsers may fill
+// in. It also takes a screenshot if SCREENSHOTS names a directory.
 func (b *browser) checkPage(heading string) {
 	b.t.Helper()
 	var wide bool
@@ -187,6 +187,12 @@ func (b *browser) checkPage(heading string) {
 		.filter(t => !["text", "search", "password", "hidden", "checkbox", "file"].includes(t)).join()`, &rewriting))
 	if rewriting != "" {
 		b.t.Errorf("%s, %s: browsers rewrite the text of inputs of type %s", b.windowName, heading, rewriting)
+	}
+	var open string
+	b.run("looking at the inputs", chromedp.Evaluate(`[...document.querySelectorAll("input:not([type=hidden], [type=checkbox], [type=file]), textarea")]
+		.filter(i => !i.autocomplete || i.type === "password" && !i.autocomplete.endsWith("-password")).map(i => i.outerHTML).join()`, &open))
+	if open != "" {
+		b.t.Errorf("%s, %s: browsers may fill anything into %s", b.windowName, heading, open)
 	}
 	if b.axe != "" {
 		b.checkWithAxe(heading)

@@ -136,7 +136,7 @@ func (b *browser) testLinkedAccounts(p *provider) {
 	b.onPage("Security", "Linked accounts", "Link Example ID")
 	press(".provider button")
 	b.onPage("Security", "The account is linked.", "You can sign in with each of these accounts")
-	b.link("ann@example.com") // in the mail about the new link
+	b.link("ann@example.com") // reads the mail about the new link
 
 	b.signOut()
 	b.visit("/signin")

@@ -224,9 +224,9 @@ func (r *run) replaceClient(i int) {
 }
 
 // pauseProcess stops a process for a while, even in the middle of a call.
-func pauseProcess(p *process, hold time.Duration) {
+func pauseProcess(p *process, duration time.Duration) {
 	p.signal(syscall.SIGSTOP)
-	time.Sleep(hold)
+	time.Sleep(duration)
 	p.signal(syscall.SIGCONT)
 }
 

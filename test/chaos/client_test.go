@@ -152,8 +152,8 @@ func (c *client) readCommands() {
 			c.epoch = n
 			c.epochChanged.Broadcast()
 			c.mu.Unlock()
-		case "crowd":
-			go c.crowd(context.Background(), time.Duration(n)*time.Millisecond)
+		case "burst":
+			go c.burst(context.Background(), time.Duration(n)*time.Millisecond)
 		case "replies":
 			c.proxy.CutReplies(n, words[2])
 		case "requests":

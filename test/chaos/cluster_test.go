@@ -67,10 +67,10 @@ func (r *run) pidOf(node *redis.Client) int {
 
 // stopMaster stops a master for a while. It continues the master even if the test is interrupted
 // meanwhile.
-func (r *run) stopMaster(i int, hold time.Duration) {
+func (r *run) stopMaster(i int, duration time.Duration) {
 	pid := r.pidOf(r.raw[r.master(i)])
 	r.must(syscall.Kill(pid, syscall.SIGSTOP))
-	time.Sleep(hold)
+	time.Sleep(duration)
 	r.must(syscall.Kill(pid, syscall.SIGCONT))
 }
 

@@ -27,7 +27,7 @@
 //   - The nemesis, also in the parent. It kills masters, services and clients, and stops them for
 //     a while; fails over; moves slots and leaves them half open, which means that the move has
 //     begun but not ended; loses requests and replies; makes servers refuse commands; and stops
-//     a master while a crowd of calls needs it.
+//     a master while a burst of calls needs it.
 //
 // # Cycles and epochs
 //
@@ -67,8 +67,8 @@
 //     good, and have no order among the others. Another line may be missing because a client was
 //     killed or a server refused to write it; then the next change or a repair of the account must
 //     add it.
-//   - The follower gets each event once. This also holds if the feed loses its newest events, as in
-//     a failover, whether the follower next reads before or after new ones are added.
+//   - The follower gets each event once. This is also true if the feed loses its newest events, as
+//     in a failover, whether the follower next reads before or after new ones are added.
 //   - Raw records (raw_test.go), read with plain commands and parsed by code that shares nothing
 //     with the project: the invariants I1, I2 and I3, for lists and held values as well, and tags
 //     again. Damage counts only if it is still there when the records are read again.

@@ -81,7 +81,7 @@ type op struct {
 	Client     string
 	N          int // number of the operation at its client
 	Epoch      int
-	Begin, End int64 // nanoseconds; End is math.MaxInt64 if it may still take effect
+	Begin, End int64 // nanoseconds; End is math.MaxInt64 if the operation may still take effect
 	Ask        question
 	Answer     answer
 }

@@ -120,10 +120,10 @@ func shrink(m model, ops []op) []op {
 	return short
 }
 
-// lastIndex returns the index of the last moment for which holds returns true, or -1 if there is
-// none. holds must return true for all moments before that one.
-func lastIndex(moments []int64, holds func(int64) bool) int {
-	return sort.Search(len(moments), func(i int) bool { return !holds(moments[i]) }) - 1
+// lastIndex returns the index of the last moment for which isTrue returns true, or -1 if there is
+// none. isTrue must return true for all moments before that one.
+func lastIndex(moments []int64, isTrue func(int64) bool) int {
+	return sort.Search(len(moments), func(i int) bool { return !isTrue(moments[i]) }) - 1
 }
 
 // partUntil returns the operations that began at or before a moment, without reads that ended

@@ -100,9 +100,9 @@ func onMasters(ctx context.Context, c redis.UniversalClient, f func(context.Cont
 	return f(ctx, c)
 }
 
-// switchOver makes the Sentinels promote the replica. No write is lost: it pauses writes at the old
-// master, waits until the replica has all of them, and ends the pause only when the old master is a
-// replica itself.
+// switchOver makes the Sentinels promote the replica. No write is lost: switchOver pauses writes at
+// the old master, waits until the replica has all of them, and ends the pause only when the old
+// master is a replica itself.
 func (r *run) switchOver() {
 	r.waitReady()
 	old, next := r.raw[r.master(0)], r.raw[r.replica(0)]

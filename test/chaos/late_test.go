@@ -50,25 +50,25 @@ func (p *pulse) timeCall(ctx context.Context, timeout time.Duration, call func(c
 	return 0
 }
 
-// A crowd consists of many goroutines. Each changes its own account. Each change adds a line to the
+// A burst consists of many goroutines. Each changes its own account. Each change adds a line to the
 // feed, and while a server does not answer, these lines fill every queue for the feed.
 const (
-	crowdSize    = 64
-	crowdTimeout = 500 * time.Millisecond // time limit of each call
+	burstSize    = 64
+	burstTimeout = 500 * time.Millisecond // time limit of each call
 )
 
-// crowd runs a crowd for the time hold. It tells the parent process about each call that goes on
-// for longer than grace after its context ended.
-func (c *client) crowd(ctx context.Context, hold time.Duration) {
+// burst runs a burst for the given duration. It tells the parent process about each call that goes
+// on for longer than grace after its context ended.
+func (c *client) burst(ctx context.Context, duration time.Duration) {
 	<-c.opened
-	ctx, cancel := context.WithTimeout(ctx, hold)
+	ctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	var all sync.WaitGroup
-	for i := range crowdSize {
+	for i := range burstSize {
 		all.Go(func() {
-			uid := fmt.Sprintf("crowd-%d-%d", c.Number, i)
+			uid := fmt.Sprintf("burst-%d-%d", c.Number, i)
 			for n := 0; ctx.Err() == nil; n++ {
-				late := c.pulse.timeCall(context.Background(), crowdTimeout, func(ctx context.Context) { c.changeInCrowd(ctx, uid, n) })
+				late := c.pulse.timeCall(context.Background(), burstTimeout, func(ctx context.Context) { c.changeInBurst(ctx, uid, n) })
 				if late > 0 {
 					fmt.Println("late", late)
 				}
@@ -78,8 +78,8 @@ func (c *client) crowd(ctx context.Context, hold time.Duration) {
 	all.Wait()
 }
 
-// changeInCrowd makes change n of an account. The first one creates it.
-func (c *client) changeInCrowd(ctx context.Context, uid string, n int) {
+// changeInBurst makes change n of an account. The first one creates it.
+func (c *client) changeInBurst(ctx context.Context, uid string, n int) {
 	if n == 0 {
 		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // the account may exist
 		return

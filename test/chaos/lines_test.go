@@ -31,7 +31,7 @@ func (o op) lineBounds() (least, most int) {
 		return 0, o.mostLines()
 	}
 	if o.Answer.What == "ok" && !slices.Contains([]string{"update", "disable", "enable", "end", "endid"}, o.Ask.Verb) {
-		least = 1 // those verbs may have had nothing to do
+		least = 1 // the verbs in the condition may have had nothing to do
 	}
 	return least, o.mostLines()
 }

@@ -110,13 +110,13 @@ func (a account) agrees(o op, after account) bool {
 	return true
 }
 
-// A holder describes which account has a value, and in which of its fields.
-type holder struct {
+// An owner describes which account has a value, and in which of its fields.
+type owner struct {
 	uid  int // -1: none
 	mask uint8
 }
 
-var nobody = holder{uid: -1}
+var nobody = owner{uid: -1}
 
 // mask returns the fields that have value v, as a bit for each.
 func (f facets) mask(v int8) (m uint8) {
@@ -128,18 +128,18 @@ func (f facets) mask(v int8) (m uint8) {
 	return m
 }
 
-// holderOf returns the account uid as the holder of a value in the fields of mask, or nobody if
+// ownerOf returns the account uid as the owner of a value in the fields of mask, or nobody if
 // mask is 0.
-func holderOf(uid int, mask uint8) holder {
+func ownerOf(uid int, mask uint8) owner {
 	if mask == 0 {
 		return nobody
 	}
-	return holder{uid, mask}
+	return owner{uid, mask}
 }
 
-// next returns the possible holders of value v after an operation. It returns none if the answer
+// next returns the possible owners of value v after an operation. It returns none if the answer
 // cannot be true.
-func (h holder) next(v int8, o op) []any {
+func (h owner) next(v int8, o op) []any {
 	q, what := o.Ask, o.Answer.What
 	switch {
 	case what == "ok" && slices.Contains(reads, q.Verb):
@@ -166,18 +166,18 @@ func (h holder) next(v int8, o op) []any {
 	return []any{h}
 }
 
-// afterRead returns the holder after a read, or none if the read saw another holder.
-func (h holder) afterRead(v int8, o op) []any {
+// afterRead returns the owner after a read, or none if the read saw another owner.
+func (h owner) afterRead(v int8, o op) []any {
 	m := o.Answer.Facets.mask(v)
-	if o.Ask.Verb != "tags" && (m != 0 && h != holder{o.Answer.UID, m} || m == 0 && h.uid == o.Answer.UID) {
+	if o.Ask.Verb != "tags" && (m != 0 && h != owner{o.Answer.UID, m} || m == 0 && h.uid == o.Answer.UID) {
 		return nil
 	}
 	return []any{h}
 }
 
-// afterWrite returns the holder after a write that succeeded, or none if the write should have
+// afterWrite returns the owner after a write that succeeded, or none if the write should have
 // failed.
-func (h holder) afterWrite(v int8, o op) []any {
+func (h owner) afterWrite(v int8, o op) []any {
 	q := o.Ask
 	m := o.Answer.Facets.mask(v)
 	switch {
@@ -187,23 +187,23 @@ func (h holder) afterWrite(v int8, o op) []any {
 		if h != nobody && h.uid != q.UID {
 			return nil
 		}
-		return []any{holder{q.UID, m}}
+		return []any{owner{q.UID, m}}
 	case (q.Verb == "update" || q.Verb == "delete") && h.uid == q.UID:
 		return []any{nobody}
 	}
 	return []any{h}
 }
 
-// afterUnknown returns the possible holders if a write without an answer took effect. They follow
+// afterUnknown returns the possible owners if a write without an answer took effect. They follow
 // only from the question.
-func (h holder) afterUnknown(v int8, q question) []any {
+func (h owner) afterUnknown(v int8, q question) []any {
 	switch {
 	case q.Verb == "create" && h == nobody:
-		return []any{holderOf(q.UID, q.Facets.mask(v))}
+		return []any{ownerOf(q.UID, q.Facets.mask(v))}
 	case q.Verb == "delete" && h.uid == q.UID:
 		return []any{nobody}
 	case q.Verb == "update" && h == nobody && q.Change == "put" && q.Value == v:
-		return []any{holder{q.UID, 1 << q.Field}}
+		return []any{owner{q.UID, 1 << q.Field}}
 	case q.Verb != "update" || h.uid != q.UID:
 		return nil
 	}
@@ -213,7 +213,7 @@ func (h holder) afterUnknown(v int8, q question) []any {
 			f[i] = v
 		}
 	}
-	after := []any{holderOf(q.UID, f.changed(q).mask(v))}
+	after := []any{ownerOf(q.UID, f.changed(q).mask(v))}
 	if q.Change == "move" && f[q.Field] != v { // the field may have had no value to move
 		after = append(after, h)
 	}
@@ -243,16 +243,16 @@ func allAccounts() (all []any) {
 	return all
 }
 
-// valueModel returns the model of who holds value v.
+// valueModel returns the model of who has value v.
 func valueModel(v int8) model {
 	return func(anything bool) porcupine.Model {
 		begin := []any{nobody}
 		for i := range accounts * 7 {
 			if anything {
-				begin = append(begin, holder{i / 7, uint8(i%7 + 1)})
+				begin = append(begin, owner{i / 7, uint8(i%7 + 1)})
 			}
 		}
-		return modelOf(begin, func(s any, o op) []any { return s.(holder).next(v, o) })
+		return modelOf(begin, func(s any, o op) []any { return s.(owner).next(v, o) })
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 
 // A step describes one act of the nemesis.
 type step struct {
-	kind   string
-	shard  int           // the shard of the affected master
-	client int           // the affected client
-	uid    int           // account whose slots are moved
-	after  time.Duration // wait before the step
-	hold   time.Duration // duration of the step
+	kind     string
+	shard    int           // the shard of the affected master
+	client   int           // the affected client
+	uid      int           // account whose slots are moved
+	after    time.Duration // wait before the step
+	duration time.Duration // duration of the step
 	// inside is the kind of a step that is carried out while slots are half open; "" for none.
 	inside string
 	// n is the number of replies or requests to lose, the delay in milliseconds, or the space left
@@ -34,11 +34,11 @@ func (s step) String() string {
 	case "move":
 		inside := ""
 		if s.inside != "" {
-			inside = " with " + step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n, text: s.text}.String()
+			inside = " with " + step{kind: s.inside, shard: s.shard, client: s.client, duration: s.duration / 2, n: s.n, text: s.text}.String()
 		}
-		return fmt.Sprintf("move slots of account %d, half open twice for %v%s", s.uid, s.hold, inside)
+		return fmt.Sprintf("move slots of account %d, half open twice for %v%s", s.uid, s.duration, inside)
 	case "kill", "stop":
-		return fmt.Sprintf("%s master %d for %v", s.kind, s.shard, s.hold)
+		return fmt.Sprintf("%s master %d for %v", s.kind, s.shard, s.duration)
 	case "failover":
 		return fmt.Sprintf("failover %d", s.shard)
 	case "forbid", "fill", "disk":
@@ -46,22 +46,22 @@ func (s step) String() string {
 	case "replies", "requests":
 		return fmt.Sprintf("lose %d %s of clients %d in commands with %q", s.n, s.kind, s.clients(), s.text)
 	case "delay":
-		return fmt.Sprintf("delay client %d by %d ms for %v", s.client, s.n, s.hold)
+		return fmt.Sprintf("delay client %d by %d ms for %v", s.client, s.n, s.duration)
 	case "kill-service", "stop-service":
-		return fmt.Sprintf("%s %d for %v", s.kind, s.client%services, s.hold)
-	case "crowd":
-		return fmt.Sprintf("stop master %d for %v during a crowd in client %d", s.shard, s.hold+crowdHold, s.client)
+		return fmt.Sprintf("%s %d for %v", s.kind, s.client%services, s.duration)
+	case "burst":
+		return fmt.Sprintf("stop master %d for %v during a burst in client %d", s.shard, s.duration+burstTime, s.client)
 	case "cut", "kill-client":
 		return fmt.Sprintf("%s %d", s.kind, s.client)
 	}
-	return fmt.Sprintf("%s %d for %v", s.kind, s.client, s.hold)
+	return fmt.Sprintf("%s %d for %v", s.kind, s.client, s.duration)
 }
 
 // kinds lists the kinds of step. A kind that is listed twice is chosen twice as often.
 var kinds = []string{
 	"kill", "kill", "stop", "stop", "failover", "failover", "move", "move", "move", "move", "move",
 	"replies", "replies", "requests", "cut", "delay", "kill-client", "kill-client", "stop-client", "stop-client",
-	"forbid", "forbid", "forbid", "fill", "disk", "kill-service", "stop-service", "crowd",
+	"forbid", "forbid", "forbid", "fill", "disk", "kill-service", "stop-service", "burst",
 }
 
 // insideKinds lists the kinds of step that the nemesis may carry out while slots are half open. A
@@ -99,7 +99,7 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	for i := range stepsOfCycle {
 		s := step{
 			kind: kinds[rnd.IntN(len(kinds))], shard: rnd.IntN(shards), client: rnd.IntN(clients), uid: rnd.IntN(accounts),
-			after: tenths(0, 8), hold: tenths(2, 20), inside: insideKinds[rnd.IntN(len(insideKinds))], n: 1 + rnd.IntN(12),
+			after: tenths(0, 8), duration: tenths(2, 20), inside: insideKinds[rnd.IntN(len(insideKinds))], n: 1 + rnd.IntN(12),
 			text: texts[rnd.IntN(len(texts))], command: commands[rnd.IntN(len(commands))],
 		}
 		if n := firstOfCycle*cycle + i; i < firstOfCycle && n < len(first) {
@@ -108,9 +108,9 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 		}
 		switch s.kind {
 		case "stop-client", "stop":
-			s.hold += tenths(0, 15)
+			s.duration += tenths(0, 15)
 		case "forbid":
-			s.hold += tenths(5, 15) // long enough to affect most kinds of operations
+			s.duration += tenths(5, 15) // long enough to affect most kinds of operations
 		}
 		steps = append(steps, s)
 	}
@@ -129,9 +129,9 @@ const (
 	// firstOfCycle is the number of steps of a cycle that come from firstSteps, as long as any are
 	// left.
 	firstOfCycle = 4
-	// crowdHold is the minimum time for which the master does not answer a crowd. It is so long
-	// that calls that wait for the master are late.
-	crowdHold = 5 * time.Second
+	// burstTime is the minimum time for which the master does not answer a burst. It is so long
+	// that a call that waited for the master would return long after its context ended.
+	burstTime = 5 * time.Second
 )
 
 // firstSteps returns at least one step of each kind that a kind of store allows, for the first
@@ -142,7 +142,7 @@ func firstSteps(kind string) []step {
 		{kind: "kill-client"},
 		{kind: "forbid", command: "expire"},
 		{kind: "replies", text: "session_end"},
-		{kind: "crowd"},
+		{kind: "burst"},
 		{kind: "kill"},
 		{kind: "failover"},
 		{kind: "replies"},
@@ -183,24 +183,24 @@ func (n *nemesis) act(s step) {
 	case "kill":
 		master := r.master(s.shard)
 		master.Kill()
-		time.Sleep(s.hold)
+		time.Sleep(s.duration)
 		master.Restart()
 		r.waitReady()
 	case "stop":
-		r.stopMaster(s.shard, s.hold)
+		r.stopMaster(s.shard, s.duration)
 		r.waitReady()
-	case "crowd":
-		r.process(s.client).send("crowd %d", (s.hold + crowdHold).Milliseconds())
-		r.stopMaster(s.shard, s.hold+crowdHold)
+	case "burst":
+		r.process(s.client).send("burst %d", (s.duration + burstTime).Milliseconds())
+		r.stopMaster(s.shard, s.duration+burstTime)
 		r.waitReady()
 	case "failover":
 		r.failover(s.shard)
 	case "forbid":
-		r.forbid(s.shard, s.command, s.hold)
+		r.forbid(s.shard, s.command, s.duration)
 	case "fill":
-		r.fill(s.shard, s.hold)
+		r.fill(s.shard, s.duration)
 	case "disk":
-		r.fillDisk(s.shard, 64*s.n, s.hold)
+		r.fillDisk(s.shard, 64*s.n, s.duration)
 	case "move":
 		n.move(s)
 	case "replies", "requests":
@@ -211,16 +211,16 @@ func (n *nemesis) act(s step) {
 		r.process(s.client).send("cut")
 	case "delay":
 		r.process(s.client).send("delay %d", s.n)
-		time.Sleep(s.hold)
+		time.Sleep(s.duration)
 		r.process(s.client).send("delay 0")
 	case "kill-client":
 		r.replaceClient(s.client)
 	case "stop-client":
-		pauseProcess(r.process(s.client), s.hold)
+		pauseProcess(r.process(s.client), s.duration)
 	case "kill-service":
 		r.replaceService(s.client % services)
 	case "stop-service":
-		pauseProcess(r.services[s.client%services], s.hold)
+		pauseProcess(r.services[s.client%services], s.duration)
 	}
 }
 
@@ -236,15 +236,15 @@ func (n *nemesis) move(s step) {
 			moves = append(moves, m)
 		}
 	}
-	time.Sleep(s.hold)
+	time.Sleep(s.duration)
 	if s.inside != "" {
-		n.act(step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n, text: s.text})
+		n.act(step{kind: s.inside, shard: s.shard, client: s.client, duration: s.duration / 2, n: s.n, text: s.text})
 		n.done[s.inside+" while slots are half open"]++
 	}
 	for _, m := range moves {
 		n.r.migrateSlot(m)
 	}
-	time.Sleep(s.hold)
+	time.Sleep(s.duration)
 	for _, m := range moves {
 		n.r.closeSlot(m)
 	}

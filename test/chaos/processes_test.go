@@ -33,7 +33,7 @@ type process struct {
 
 	mu   sync.Mutex
 	cuts int
-	late []string // violations: calls of its crowd (late_test.go) that returned too late
+	late []string // violations: calls of its burst (late_test.go) that returned too late
 }
 
 // starter returns a channel of jobs that one operating system thread carries out. A process with
@@ -98,7 +98,7 @@ func (p *process) readOutput(output io.Reader) {
 			p.mu.Unlock()
 		case len(words) == 2 && words[0] == "late":
 			p.mu.Lock()
-			p.late = append(p.late, fmt.Sprintf("a call of the crowd in client %s returned %s ms after its context ended", p.name(), words[1]))
+			p.late = append(p.late, fmt.Sprintf("a call of the burst in client %s returned %s ms after its context ended", p.name(), words[1]))
 			p.mu.Unlock()
 		}
 	}

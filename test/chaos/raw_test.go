@@ -16,7 +16,7 @@ import (
 )
 
 // This file reads the records of Redis and parses them by the grammar in the documentation of
-// package userdb. It shares no code with the library that it judges.
+// package recordkey. It shares no code with the library that it judges.
 
 // A record holds the content of one key.
 type record struct {

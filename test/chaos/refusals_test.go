@@ -22,18 +22,18 @@ var commands = []string{
 }
 
 // forbid makes a master refuse a command for a while, as if an operator had removed the permission.
-func (r *run) forbid(i int, command string, hold time.Duration) {
+func (r *run) forbid(i int, command string, duration time.Duration) {
 	node := r.raw[r.master(i)]
 	r.must(node.Do(r.ctx, "ACL", "SETUSER", "default", "-"+command).Err())
-	time.Sleep(hold)
+	time.Sleep(duration)
 	r.must(node.Do(r.ctx, "ACL", "SETUSER", "default", "+"+command).Err())
 }
 
 // fill makes a master refuse writes for a while because it has no memory left.
-func (r *run) fill(i int, hold time.Duration) {
+func (r *run) fill(i int, duration time.Duration) {
 	node := r.raw[r.master(i)]
 	r.must(node.ConfigSet(r.ctx, "maxmemory", "1").Err())
-	time.Sleep(hold)
+	time.Sleep(duration)
 	r.must(node.ConfigSet(r.ctx, "maxmemory", "0").Err())
 }
 
@@ -41,7 +41,7 @@ func (r *run) fill(i int, hold time.Duration) {
 // not need root: a resource limit stops further writes. The write that does not fit ends the
 // process. Then fillDisk cuts the file after its last complete command or transaction, and starts
 // the master again with it.
-func (r *run) fillDisk(i, space int, hold time.Duration) {
+func (r *run) fillDisk(i, space int, duration time.Duration) {
 	master := r.master(i)
 	node := r.raw[master]
 	pid := r.pidOf(node)
@@ -56,7 +56,7 @@ func (r *run) fillDisk(i, space int, hold time.Duration) {
 		size = max(size, info.Size())
 	}
 	r.must(unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(size) + uint64(space), Max: unix.RLIM_INFINITY}, nil))
-	time.Sleep(hold)
+	time.Sleep(duration)
 	if unix.Kill(pid, 0) == nil {
 		// An error is ignored: the process may die at this moment.
 		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
@@ -150,9 +150,9 @@ func TestCompleteLength(t *testing.T) {
 func (s step) refusalText() string {
 	switch s.kind {
 	case "forbid":
-		return fmt.Sprintf("forbid master %d %s for %v", s.shard, s.command, s.hold)
+		return fmt.Sprintf("forbid master %d %s for %v", s.shard, s.command, s.duration)
 	case "fill":
-		return fmt.Sprintf("fill the memory of master %d for %v", s.shard, s.hold)
+		return fmt.Sprintf("fill the memory of master %d for %v", s.shard, s.duration)
 	}
-	return fmt.Sprintf("fill the disk of master %d after %d more bytes, for %v", s.shard, 64*s.n, s.hold)
+	return fmt.Sprintf("fill the disk of master %d after %d more bytes, for %v", s.shard, 64*s.n, s.duration)
 }

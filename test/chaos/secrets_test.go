@@ -145,8 +145,8 @@ func secretProblem(source, o op, uses []op) string {
 }
 
 // unknownSessions returns a violation for each listed session of an account that no client got. ids
-// holds the listed sessions. It returns none if the start of a session has an unknown outcome,
-// because any listed session may be that one.
+// holds the listed sessions. unknownSessions returns none if the start of a session has an unknown
+// outcome, because any listed session may be that one.
 func unknownSessions(uid int, ids []string, ops []op) (violations []string) {
 	known := map[string]bool{}
 	for _, o := range ops {

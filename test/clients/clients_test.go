@@ -1,9 +1,9 @@
 // Package clients_test uses the service as programs in other languages do. It checks the service's
 // OpenAPI document with a linter. It uses an account from its creation to its deletion with a
-// TypeScript client that is generated from the document, and the example site in Node as its
-// visitors do. It also signs in to a site in Go with an OpenID provider in Node, and has answers of
-// passkeys judged by another implementation. 'make clients' installs what the tests need. Without
-// that they are skipped, unless USERDB_REQUIRE_NODE is set.
+// TypeScript client that is generated from the document. It uses the example site in Node as the
+// site's visitors do. It also signs in to a site in Go with an OpenID provider in Node, and has
+// answers of passkeys judged by another implementation. 'make clients' installs what the tests
+// need. Without that they are skipped, unless USERDB_REQUIRE_NODE is set.
 package clients_test
 
 import (

@@ -178,7 +178,7 @@ func TestExpress(t *testing.T) {
 		t.Errorf("the headers allow caching or frames: %v", h)
 	}
 
-	// Errors appear next to their fields, and the form keeps what was typed, except for the
+	// Errors appear next to their fields, and the form keeps what was entered, except for the
 	// password.
 	form := v.signUpForm(`Bob "<b>"`, "nowhere", "short")
 	a := v.post("/signup", form, 422, `id="email-wrong"`, `id="password-wrong"`, "At least 8 characters", `value="nowhere"`)
@@ -403,8 +403,8 @@ func TestExpressOldSession(t *testing.T) {
 }
 
 // TestExpressElsewhere checks that the cookie requires TLS outside localhost, that the site waits
-// for an unresponsive service no longer than configured, and that it says that the error is its own
-// if its API key is wrong.
+// for an unresponsive service no longer than configured, and that a visitor is told that the error
+// is the site's if the API key is wrong.
 func TestExpressElsewhere(t *testing.T) {
 	requireNode(t, example)
 	s := startService(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")

@@ -121,7 +121,7 @@ async function change(bob: Entry): Promise<Entry> {
   const patched = await ok(200, api.PATCH(path, { params: { path: at, header: old }, body: { facets: { job: 'cook', age: null } } }))
   assert.deepEqual([patched.data.facets['job'], patched.data.facets['age']], ['cook', undefined])
   await refused(412, 'precondition', api.PATCH(path, { params: { path: at, header: old }, body: { facets: { job: 'baker' } } }))
-  // An entry may be sent back as it was read.
+  // An entry that was read may be sent back with changes.
   const back = await ok(200, api.PATCH(path, { params: { path: at }, body: { ...patched.data, facets: { job: 'baker' } } }))
   assert.equal(back.data.facets['job'], 'baker')
 
@@ -171,10 +171,10 @@ async function sessions(bob: Entry) {
   assert.equal((await getSession(third)).active, false)
 
   const before = await logIn('bob')
-  const put = '/v1/types/{type}/entries/{uid}/password'
-  await refused(401, 'login', api.PUT(put, { params: { path: at }, body: { password: 'another horse 1', current: 'wrong', origin } }))
-  await refused(422, 'invalid', api.PUT(put, { params: { path: at }, body: { password: 'x', current: password, origin } }))
-  const changed = await ok(200, api.PUT(put, { params: { path: at }, body: { password: 'another horse 1', current: password, origin, session: {} } }))
+  const passwordPath = '/v1/types/{type}/entries/{uid}/password'
+  await refused(401, 'login', api.PUT(passwordPath, { params: { path: at }, body: { password: 'another horse 1', current: 'wrong', origin } }))
+  await refused(422, 'invalid', api.PUT(passwordPath, { params: { path: at }, body: { password: 'x', current: password, origin } }))
+  const changed = await ok(200, api.PUT(passwordPath, { params: { path: at }, body: { password: 'another horse 1', current: password, origin, session: {} } }))
   assert(changed.data.session && (await getSession(changed.data.session.secret)).active)
   assert.equal((await getSession(before)).active, false)
 
@@ -256,7 +256,7 @@ async function throttled() {
   assert.fail('nobody had to wait')
 }
 
-/** texts returns the values of a field without what else is known about them. */
+/** texts returns the values of a field as plain texts, without labels and marks of verification. */
 function texts(entry: Entry, field: string): string[] {
   return (entry.values?.[field] ?? []).map((value) => (typeof value === 'string' ? value : value.value))
 }

@@ -1,11 +1,12 @@
-// This program creates, changes and deletes a user and a group with the SCIM life cycle of
-// @better-auth/test-utils, as another implementation of SCIM promises it to directories. Run it
-// with: USERDB_URL=… USERDB_KEY=… node lifecycle.js
+// This program runs runSCIMLifecycle of @better-auth/test-utils against the service: a test of
+// better-auth, another implementation of SCIM, that creates, changes and deletes a user and a group.
+// Run it with: USERDB_URL=… USERDB_KEY=… node lifecycle.js
 //
 // The package imports only expect from vitest; package.json puts the package expect in its place.
-// That implementation is served under /api/auth and answers every PATCH with the resource. So this
-// program rewrites addresses in both directions. It also adds the parameter attributes to each
-// PATCH of a group, because without it the answer is 204 (RFC 7644, section 3.5.2).
+// better-auth serves SCIM under /api/auth, so this program rewrites addresses in both directions.
+// better-auth also answers every PATCH with the resource. The service answers a PATCH of a group
+// with 204, unless the request has the parameter attributes (RFC 7644, section 3.5.2), so this
+// program adds that.
 
 import assert from 'node:assert/strict'
 import { runSCIMLifecycle } from '@better-auth/test-utils/scim'

@@ -82,7 +82,7 @@ func TestOpenIDWebapp(t *testing.T) {
 		must(t, err)
 		m := mailPattern.FindStringSubmatch(string(text))
 		if m == nil {
-			t.Fatalf("got the mail %s", text)
+			t.Fatalf("got the mail %s, want one to ada@example.org with a token", text)
 		}
 		token = m[1]
 		return true

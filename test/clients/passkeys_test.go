@@ -55,7 +55,7 @@ func TestPasskeyJudge(t *testing.T) {
 	record := func(name string, c passkey.Challenge, answer string, err error) {
 		t.Helper()
 		if err != nil && !errors.Is(err, userdb.ErrLogin) {
-			t.Errorf("%s: got error %v", name, err)
+			t.Errorf("%s: got error %v, want none or ErrLogin", name, err)
 		}
 		var options struct {
 			PublicKey struct{ Challenge string } `json:"publicKey"`

@@ -1,5 +1,6 @@
-// This program is an OpenID provider for TestOpenIDProvider. It prints where it listens. When it
-// reads the line "keys" from its standard input, it forgets everything and signs with other keys.
+// This program is an OpenID provider for TestOpenIDProvider and TestOpenIDWebapp. It prints where it
+// listens. When it reads the line "keys" from its standard input, it forgets everything and signs
+// with other keys.
 //
 // node provider.js PORT REDIRECT_URI
 import { generateKeyPairSync, randomUUID } from "node:crypto";

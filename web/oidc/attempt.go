@@ -56,7 +56,7 @@ func cookieOf(state string) web.Cookie {
 // cookie returns to the account.
 func (a attempt) seal(ring sealed.Ring, provider string) string {
 	text, _ := json.Marshal(a) // marshaling strings cannot fail
-	value := ring.Seal(text, place(provider)...)
+	value := ring.Seal(text, sealContext(provider)...)
 	if len(value) > maxCookie && a.Return != "/" {
 		a.Return = "/"
 		return a.seal(ring, provider)
@@ -81,9 +81,9 @@ func (a attempt) keep(w http.ResponseWriter, r *http.Request, auth web.Auth, rin
 	auth.SetCookie(w, r, cookieOf(a.State), a.seal(ring, provider), attemptLife)
 }
 
-// place returns the context in which attempts of a provider are sealed, so that the same keys can
-// also seal other things.
-func place(provider string) []string { return []string{"web/oidc", "attempt", provider} }
+// sealContext returns the context in which attempts of a provider are sealed, so that the same keys
+// can also seal other things.
+func sealContext(provider string) []string { return []string{"web/oidc", "attempt", provider} }
 
 // drop removes the cookie of an attempt.
 func (a attempt) drop(w http.ResponseWriter, r *http.Request, auth web.Auth) {
@@ -97,7 +97,7 @@ func findAttempt(r *http.Request, auth web.Auth, ring sealed.Ring, provider, sta
 	if state == "" || len(state) > 64 || value == "" || len(value) > maxCookie {
 		return attempt{}, userdb.ErrNotFound
 	}
-	text, err := ring.Open(value, place(provider)...)
+	text, err := ring.Open(value, sealContext(provider)...)
 	var a attempt
 	if err == nil {
 		err = json.Unmarshal(text, &a)

@@ -14,8 +14,9 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// TestLongReturn signs in from pages with long paths, and checks that the cookie of an attempt
-// stays so small that browsers keep it and proxies pass on five of them.
+// TestLongReturn signs in from pages with long paths. The cookie of an attempt must have at most
+// 1500 bytes, so that browsers keep it and proxies pass on five of them. The sign-in leads back to
+// paths of less than 700 bytes.
 func TestLongReturn(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
@@ -54,7 +55,7 @@ func sameURL(a, b string) bool {
 }
 
 // TestProvenBudget signs up with an address that the provider itself assigns, after strangers from
-// the same origin have used up the limits for invitations.
+// the same origin have used up the limits for invitations. Another address must get nothing then.
 func TestProvenBudget(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)

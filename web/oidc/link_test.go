@@ -351,6 +351,12 @@ func TestBackOff(t *testing.T) {
 	if got, _, _ := s.send(s.browser(), "/signin/with/op", "x", ""); got != http.StatusSeeOther {
 		t.Errorf("with old metadata: got %d, want 303", got)
 	}
+	for n := 0; n < 5000 && reads() < 15; n++ { // the program does not wait for this read
+		time.Sleep(time.Millisecond)
+	}
+	if n := reads(); n != 15 {
+		t.Errorf("the metadata was read %d times after a day, want 15 times", n)
+	}
 }
 
 // TestMetadata checks that metadata is refused if it is incomplete or too large, if it belongs to

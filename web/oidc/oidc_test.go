@@ -20,7 +20,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// TestSignIn checks what a sign-in does with an identity, in the order of the rows of docs/oidc.md.
+// TestSignIn checks what becomes of an identity that is linked to the account, to another account,
+// or to nobody: the cases in the first table of docs/oidc.md.
 func TestSignIn(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)
@@ -77,8 +78,9 @@ func TestSignIn(t *testing.T) {
 		}
 		s.wantWho("an address of another domain", c, "")
 		// An address that somebody has creates nothing, even if the provider assigns it.
-		s.through(s.browser(), p, "thief", "new@example.org")
-		s.wantWho("somebody who has no account", s.browser(), "")
+		c = s.browser()
+		s.through(c, p, "thief", "new@example.org")
+		s.wantWho("an address that somebody has", c, "")
 		want := []string{"linked ada@example.com", "registered bob@example.com", "welcome other@example.net", "registered New@example.org"}
 		if got := s.sent(); !slices.Equal(got, want) {
 			t.Errorf("got the mails %q, want %q", got, want)
@@ -283,6 +285,15 @@ func TestNewAccounts(t *testing.T) {
 		google := remote{Provider: Provider{Issuer: "https://accounts.google.com", Domains: []string{"gmail.com", "example.org"}}}
 		if got := google.owns(c.claims); got != c.owns {
 			t.Errorf("Google and %+v: the address is proven: %v, want %v", c.claims, got, c.owns)
+		}
+	}
+	for domain, owns := range map[string]bool{
+		"λόγοσ.example": true, "ΛΌΓΟΣ.example": true, "xn--oxapnq6b.example": true, "λόγος.example": false, "xn--oxapnm1c.example": false,
+		"strasse.example": true, "straße.example": false, "STRASSE.example.": true,
+	} {
+		greek := remote{Provider: Provider{Issuer: "https://id.example.org", Domains: []string{"λόγοσ.example", "strasse.example"}}}
+		if got := greek.owns(Claims{Email: "x@" + domain, EmailVerified: true}); got != owns {
+			t.Errorf("%s: the address is proven: %v, want %v", domain, got, owns)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -152,8 +153,8 @@ func (l limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 var errAway = fmt.Errorf("the other provider is not available: %w", userdb.ErrUnavailable)
 
 // metadata returns what the provider says about itself, as it was last read, even if newer metadata
-// is being read or cannot be read. If it has never been read, metadata waits until it is or, for a
-// while after a failure, returns errAway at once.
+// is being read or cannot be read. If it has never been read, metadata waits until it is. It
+// returns errAway at once for a while after a failure, or if maxWaiting callers already wait.
 func (p *remote) metadata(ctx context.Context) (*metadata, error) {
 	p.mu.Lock()
 	if now := p.now(); p.reading == nil && !now.Before(p.again) {
@@ -313,8 +314,8 @@ func (p *remote) exchange(ctx context.Context, a attempt, code string) (Claims, 
 	return c, nil
 }
 
-// exchangeError returns errAway if a provider did not answer, and refusedError if it refused the
-// code.
+// exchangeError returns errAway if a provider did not answer or failed, and a refusedError if it
+// refused the code.
 func exchangeError(err error) error {
 	refused, is := errors.AsType[*oauth2.RetrieveError](err)
 	if !is || refused.Response == nil {
@@ -377,12 +378,19 @@ func (p *remote) addUserInfo(ctx context.Context, m *metadata, tokens *oauth2.To
 // owns reports whether the claims prove that the visitor has the address.
 func (p *remote) owns(c Claims) bool {
 	_, domain, found := cutLast(c.Email, "@")
-	if !found || !c.EmailVerified || !slices.ContainsFunc(p.Domains, func(d string) bool { return strings.EqualFold(d, domain) }) {
+	if !found || !c.EmailVerified || !slices.ContainsFunc(p.Domains, func(d string) bool { return sameDomain(d, domain) }) {
 		return false
 	}
 	// Google also has accounts with addresses of other domains, which it verified once.
 	const google = "https://accounts.google.com"
-	return p.Issuer != google || strings.EqualFold(domain, "gmail.com") || strings.EqualFold(domain, c.HostedDomain)
+	return p.Issuer != google || sameDomain(domain, "gmail.com") || sameDomain(domain, c.HostedDomain)
+}
+
+// sameDomain reports whether two domains are the same, as in the addresses of accounts. Domains
+// that differ only in σ and ς or the like belong to different people.
+func sameDomain(a, b string) bool {
+	canonical := schema.Type{Fold: schema.FoldCasefold}.Canonical
+	return canonical("x@"+a) == canonical("x@"+b)
 }
 
 // cutLast cuts s around the last separator.

@@ -118,8 +118,8 @@ func (s *SignIn) begin(p *remote) func(http.ResponseWriter, *http.Request) (stri
 // that again.
 func verified(r *http.Request) bool { return web.VerifiedWithin(r.Context(), 10*time.Minute) }
 
-// verifyPath returns the path of the page on which visitors prove who they are. It leads back to
-// the page of linked accounts that the visitor came from.
+// verifyPath returns the path of the page on which visitors prove who they are. That page leads
+// back to linksPath.
 func (s *SignIn) verifyPath(from string) string {
 	return s.Flows.Paths.Verify + "?" + url.Values{"return": {s.linksPath(from)}}.Encode()
 }
@@ -136,7 +136,8 @@ func (s *SignIn) authURL(p *remote) func(*http.Request) (any, error) {
 	}
 }
 
-// Problems for visitors. A catalogue without a text for the rule shows the reason.
+// Problems for visitors. A page shows the text that a web.Catalogue has for the rule, or else the
+// reason.
 var (
 	errDenied = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "provider", Reason: "the other provider did not sign you in"}
 	errOther  = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "linked", Reason: "this is linked to another account"}
@@ -181,7 +182,7 @@ func (s *SignIn) answer(w http.ResponseWriter, r *http.Request, p *remote) (to, 
 	if err := (web.Limit{Auth: f.Auth, Name: "oidc callbacks", Max: maxCallbacks}).Allow(r); err != nil {
 		return "", page, err
 	}
-	claims, err := s.judge(r, p, a)
+	claims, err := s.verify(r, p, a)
 	switch refused := refusedError(""); {
 	case errors.As(err, &refused):
 		p.warn(r.Context(), "an answer of a provider was refused", err)
@@ -224,8 +225,8 @@ func (s *SignIn) spend(r *http.Request, a attempt) error {
 	return s.Flows.Users.Spend(r.Context(), a.spentHash(), attemptLife+time.Minute)
 }
 
-// judge returns the claims that an answer proves.
-func (s *SignIn) judge(r *http.Request, p *remote, a attempt) (Claims, error) {
+// verify returns the claims that an answer proves.
+func (s *SignIn) verify(r *http.Request, p *remote, a attempt) (Claims, error) {
 	m, err := p.metadata(r.Context())
 	if err != nil {
 		return Claims{}, err
@@ -296,7 +297,8 @@ func (s *SignIn) links(e userdb.Entry) (all []web.LinkedIdentity) {
 	return all
 }
 
-// linksPath returns the page that follows a change of links: the one that the visitor came from.
+// linksPath returns the page that follows a change of links: the page for security if the visitor
+// came from there, and the page of linked accounts otherwise.
 func (s *SignIn) linksPath(from string) string {
 	if from != "" && from == s.Flows.Paths.Security {
 		return from

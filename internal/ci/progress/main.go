@@ -70,8 +70,8 @@ type report struct {
 	output  map[string]string // by test
 }
 
-// line processes one line of the command's output, which is text or an event as go doc test2json
-// describes it, and returns the text to print.
+// line processes one line of the command's output and returns the text to print. The line is text
+// or an event of the form that 'go doc test2json' describes.
 func (r *report) line(line string) (text string) {
 	var e struct{ Action, Package, Test, Output string }
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil || e.Action == "build-output" {

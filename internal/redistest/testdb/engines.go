@@ -56,8 +56,8 @@ var skipped atomic.Int64
 // AdvanceClock advances by d the clocks of all cluster engines that FakeClockEngine returns.
 func AdvanceClock(d time.Duration) { skipped.Add(int64(d)) }
 
-// FakeClockEngine returns a cluster engine that moves the clock forward instead of sleeping for
-// more than a second, as it would while it waits for writers in other processes.
+// FakeClockEngine returns a cluster engine that advances its clock in place of long sleeps, such as
+// those in which it waits for writers in other processes.
 func FakeClockEngine(client redis.UniversalClient) *cluster.Engine {
 	return cluster.New(client, cluster.Options{
 		Now: func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) },

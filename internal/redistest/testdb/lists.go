@@ -24,7 +24,7 @@ import (
 // ListType is the type of the entries with lists.
 const ListType = "member"
 
-// Each epoch has its own UIDs and values. Values are numbered from 1.
+// A run consists of epochs. Each epoch has its own UIDs and values. Values are numbered from 1.
 const (
 	listUIDs   = 6
 	listValues = 5
@@ -217,9 +217,9 @@ func ListViolations(ops []ListOp) (found []string) {
 	return found
 }
 
-// ListFacts returns the acknowledged facts that are missing from the raw records of an epoch:
-// values that are held, and UIDs that are retired. Call it while no operation runs. hashOf returns
-// the hash at a key.
+// ListFacts returns what acknowledged operations of an epoch should have left, and the raw records
+// lack: values that are held, and UIDs that are retired. Call it while no operation runs. hashOf
+// returns the hash at a key.
 func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]string) (found []string) {
 	for _, o := range ops {
 		key := ListType + "/uid:" + listUID(epoch, o.Ask.UID)
@@ -238,7 +238,7 @@ func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]strin
 	return found
 }
 
-// ListDamage returns the damage in the raw records of ListType, which hashes and texts hold by key.
+// ListDamage returns the damage in the raw records of ListType, given as hashes and texts by key.
 // It parses them without the library. It checks that no value has two owners, an owner and a
 // holder, or two holders, that the SRK of each value names its owner or its holder, and that no
 // entry has a retired UID.

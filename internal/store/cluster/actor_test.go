@@ -28,6 +28,8 @@ type simulation struct {
 	world      *world
 	tamper     tamper
 	bareClaims bool  // claims lose their rev after the commit; set by a mutant
+	careless   bool  // nothing is finished after a caller gave up; set by a mutant
+	claimsStay bool  // garbage ignores claims and staged records, because an outcome is unknown
 	until      int64 // when the actors' check of the schema expires, in milliseconds
 	batch      int   // Options.MemberBatch
 	patience   int   // how often an actor may pause before its time is over
@@ -75,8 +77,10 @@ type request struct {
 
 var (
 	// errLost is the error for a command that was carried out but whose reply was lost.
-	errLost   = &net.OpError{Op: "read", Err: errors.New("connection reset")}
-	errDead   = fmt.Errorf("the actor has died: %w", context.Canceled)
+	errLost = &net.OpError{Op: "read", Err: errors.New("connection reset")}
+	errDead = fmt.Errorf("the actor has died: %w", context.Canceled)
+	// errGaveUp is the error for a command whose caller's context ended before the answer.
+	errGaveUp = &net.OpError{Op: "read", Err: context.Canceled}
 	errTimeUp = fmt.Errorf("paused too often: %w", context.DeadlineExceeded)
 )
 
@@ -119,7 +123,11 @@ func (s *simulation) newEngine(guard store.Guard) *Engine {
 	e := New(s.client, Options{MemberBatch: s.batch})
 	fixed := time.Unix(1000, 0)
 	e.now = func() time.Time { return fixed }
-	e.goDetached = func(ctx context.Context, _ time.Duration, do func(context.Context)) { do(ctx) }
+	e.goDetached = func(ctx context.Context, limit time.Duration, do func(context.Context)) {
+		if !s.careless || limit != finishTime {
+			do(ctx)
+		}
+	}
 	e.schemaChecks.Store(guard.Key, schemaCheck{guard.Fingerprint, fixed, s.until})
 	return e
 }
@@ -370,6 +378,8 @@ const (
 	none     fault = iota
 	lost           // the command is carried out, but its answer is lost
 	dies           // the actor stops forever, before the command
+	gaveUp         // the command is carried out, but the caller's context ended before the answer
+	delayed        // the same, except that the command is carried out later, if at all
 	moved          // another node serves the slot, even at the client's last try
 	asked          // the key has already moved to another node
 	tryAgain       // some keys are at this node, and some are not
@@ -401,7 +411,7 @@ func (f fault) String() string {
 	if f >= refused {
 		return fmt.Sprintf("(write %d refused)", f-refused+1)
 	}
-	return [...]string{"", "(lost)", "(dies)", "(moved)", "(asked)", "(try again)", "(undone)"}[f]
+	return [...]string{"", "(lost)", "(dies)", "(gave up)", "(delayed)", "(moved)", "(asked)", "(try again)", "(undone)"}[f]
 }
 
 // step carries out one request with a fault, and waits until all actors wait again.
@@ -418,6 +428,8 @@ func (s *simulation) step(r *request, f fault) {
 	switch {
 	case r.event != nil:
 		r.event(s.world)
+	case f == delayed:
+		s.late = append(s.late, r.args)
 	case r.cmd != nil:
 		_ = s.carryOut(a, r.cmd, r.args) // the error is in the command
 		answer = answerOf(r.cmd)
@@ -426,12 +438,30 @@ func (s *simulation) step(r *request, f fault) {
 		}
 	}
 	err := a.countPause(r)
-	if f == lost {
-		err, answer = errLost, "lost"
+	if failed := f.unanswered(); failed != nil {
+		err, answer = failed, "lost"
 	}
 	a.addDigest(r, answer)
 	r.grant <- err
 	synctest.Wait()
+}
+
+// unanswered returns the error with which a command ends without an answer because of the fault, or
+// nil if the fault does not cause that.
+func (f fault) unanswered() error {
+	switch f {
+	case lost:
+		return errLost
+	case gaveUp, delayed:
+		return errGaveUp
+	}
+	return nil
+}
+
+// canGiveUpOn reports whether a command changes an entry or a tertiary record for a caller. Other
+// commands come before the change, or are sent even if the caller has given up.
+func canGiveUpOn(args []string) bool {
+	return args[0] == "evalsha" && slices.Contains([]string{commitScript.SHA, actScript.SHA, addScript.SHA}, args[1])
 }
 
 func answerOf(cmd redis.Cmder) string {

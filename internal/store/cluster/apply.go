@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -20,12 +21,12 @@ import (
 //  1. claim: Each attempt has its own rev, which the entry gets if the attempt commits. A claim
 //     sets an absent SRK to the PRK, a space and that rev. A PRK without a rev, as a single server
 //     writes it, may be found and replaced, but is never written.
-//  2. takeOver: If another entry owns the SRK, is live and has the value, or has given it up but
-//     still holds it, the value is a duplicate. Otherwise the attempt starts over, and from then on
-//     queues for its values one by one (contention.go). A queued attempt waits several round trips.
-//     If the SRK is still unchanged, the attempt fences the other entry, so that nothing prepared
-//     on that entry can commit anymore, and replaces the SRK by compare-and-set. To fence an entry
-//     is to increment its ~fence; an absent entry becomes a tombstone.
+//  2. takeOver: If the SRK names another entry, and that entry is live and has the value, or still
+//     holds it after giving it up, the value is a duplicate. Otherwise the attempt starts over, and
+//     from then on queues for its values one by one (contention.go). A queued attempt waits several
+//     round trips. If the SRK is still unchanged, the attempt fences the other entry, so that
+//     nothing prepared on that entry can commit anymore, and replaces the SRK by compare-and-set.
+//     To fence an entry is to increment its ~fence; an absent entry becomes a tombstone.
 //  3. checkElsewhere: The same value under the other secondary fields is treated as in step 2. All
 //     claims come before all of these checks.
 //  4. commit: One script writes the entry if its ~rev and ~fence are still as they were read.
@@ -36,7 +37,7 @@ import (
 //     gone. If the deleting process dies, a create finishes its work (dead.go).
 //  7. removeClaims: A failed attempt removes its claims, except for values that the entry itself
 //     has or holds. If it sent a commit, it fences the entry first. If the outcome of the commit
-//     is unknown, it touches nothing.
+//     is unknown, its claims stay, and alignIfCommitted does what does not depend on the outcome.
 
 // An attempt is one try at making a change, under its own rev.
 type attempt struct {
@@ -66,6 +67,7 @@ const (
 	removeClaimsTime = 2 * time.Second  // how long an attempt goes on removing its claims
 	finishTime       = 10 * time.Second // how long it goes on finishing after its commit
 	maxConcurrent    = 64               // changes that ApplyAll makes at once
+	maxFinishers     = 256              // changes that finishLater finishes at once
 	maxExpired       = 3                // expired commits after which Apply reports unequal clocks
 )
 
@@ -122,10 +124,16 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 	}
 }
 
-// ApplyAll implements [store.Engine]. It makes many changes at a time.
+// ApplyAll implements [store.Engine]. It makes many changes at a time, until one gets no answer.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs := make([]error, len(cs))
-	store.ApplyEach(cs, maxConcurrent, func(i int) { _, errs[i] = e.Apply(ctx, cs[i]) })
+	var outage redisx.Outage
+	store.ApplyEach(cs, maxConcurrent, func(i int) {
+		errs[i] = outage.Do(false, func() error {
+			_, err := e.Apply(ctx, cs[i])
+			return err
+		})
+	})
 	return errs
 }
 
@@ -150,7 +158,8 @@ func (a *attempt) run(ctx context.Context) error {
 		err = a.commit(ctx)
 	}
 	switch {
-	case errors.Is(err, store.ErrOutcomeUnknown): // step 7: touch nothing
+	case errors.Is(err, store.ErrOutcomeUnknown): // step 7
+		a.alignIfCommitted(ctx, err)
 	case err != nil:
 		a.removeClaims(ctx)
 	default:
@@ -283,9 +292,10 @@ func (a *attempt) checkElsewhere(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
-// takeOver runs step 2 for an SRK that has the value seen. If no other entry has or holds the SRK's
-// value, takeOver sets the SRK to want, or removes it if want is "", and reports true. It reports
-// false if the SRK has changed meanwhile.
+// takeOver runs step 2 for an SRK that has the value seen. If another entry has or holds the SRK's
+// value, takeOver returns an error. Otherwise it sets the SRK to want, or removes it if want is "",
+// and reports true. It reports false if the SRK has changed meanwhile. An attempt that is not
+// contended does not replace a claim of another entry: takeOver then returns errRetry.
 func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.parseOwner(srk, seen); can {
 		if err := a.checkFree(ctx, owner, srk, modeLook); err != nil {
@@ -412,9 +422,10 @@ func (a *attempt) leavesWork() bool {
 		len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank) > 0
 }
 
-// unconfirmedError returns the error to report if a server refuses work after the commit, for
-// example because a permission is missing. It returns nil if a record has another Redis type,
-// because that record was damaged before the change and a check reports it.
+// unconfirmedError returns the error to report if a server refuses work after the commit
+// permanently, for example because a permission is missing. It returns nil for any other error, and
+// also if a record has another Redis type: that record was damaged before the change, and a check
+// reports it.
 func unconfirmedError(entry recordkey.Key, err error) error {
 	if !redisx.IsServerReply(err) || redisx.Retryable(err) || redisx.Moved(err) || redisx.WrongType(err) {
 		return nil
@@ -437,6 +448,64 @@ func (a *attempt) align(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, finishTime-took)
 	defer cancel()
 	return a.alignAll(ctx)
+}
+
+// alignIfCommitted does in the background what is due if a commit whose outcome is unknown was
+// carried out: it updates the indexes, the tertiary records and the feed. That is for a process
+// whose caller gave up before the answer, which unknown then says. alignIfCommitted reads the entry
+// before it writes anything, because the commit may not have been carried out.
+func (a *attempt) alignIfCommitted(ctx context.Context, unknown error) {
+	feeds := len(a.c.Note.Lines) > 0 && a.c.Note.InChanges()
+	if !a.leavesWork() && !feeds {
+		return
+	}
+	a.e.finishLater(ctx, func(ctx context.Context) {
+		if redisx.WaitAbandoned(ctx, unknown) != nil || a.alignToEntry(ctx) != nil {
+			return
+		}
+		if feeds {
+			a.e.feedLater(ctx, a.c.Key, a.c.Note)
+		}
+	})
+}
+
+// finishLater calls finish in the background. If maxFinishers calls are under way already, as in an
+// outage with many callers, it leaves the work undone, as if the process had died.
+func (e *Engine) finishLater(ctx context.Context, finish func(context.Context)) {
+	select {
+	case e.finishers <- struct{}{}:
+	default:
+		return
+	}
+	e.goDetached(ctx, finishTime, func(ctx context.Context) {
+		defer release(e.finishers)
+		finish(ctx)
+	})
+}
+
+// alignToEntry brings indexes and tertiary records in line with the entry as it is stored, whether
+// or not it has this attempt's commit.
+func (a *attempt) alignToEntry(ctx context.Context) error {
+	if a.c.Delete {
+		now, err := a.e.head(ctx, a.c.Key)
+		if err == nil && !now.live && strings.Contains(now.dying, a.rev) {
+			_, err = a.e.runWhileDead(ctx, a.c.Key, a.rev, a.alignAll)
+		}
+		return err
+	}
+	ms, look := membershipsOf(a.c), a.e.lookAtFacets(ctx, a.c.Key)
+	due, err := look()
+	if err != nil {
+		return err
+	}
+	for i := range ms {
+		ms[i].in = due(ms[i])
+	}
+	if err := a.e.align(ctx, ms, look); err != nil || len(a.stages) == 0 {
+		return err
+	}
+	_, err = a.e.requireLive(ctx, a.c.Key) // puts the entry's staged records in place
+	return err
 }
 
 func (a *attempt) alignAll(ctx context.Context) error {

@@ -3,6 +3,15 @@
 // claim the values, check the other fields, commit the entry in one script, release the old values.
 // The steps are listed at the top of apply.go.
 //
+// The terms of the protocol:
+//
+//	attempt    one try at making a change, under a rev of its own
+//	claim      an SRK that an attempt writes before it commits: "PRK REV"
+//	fence      adding one to ~fence of another entry, so that no attempt prepared on it can commit
+//	tombstone  a hash that a deleted entry leaves at its key for a day; fencing can also make one
+//	~dying     the marks of the deletes of an entry that are not finished, each a random token
+//	staged     of members of a tertiary set: written beside its key, to be moved there later
+//
 // No SRK ever has the same value twice, because each value is a PRK and the rev of one attempt.
 // Comparing with exactly the value that was read is therefore safe, and so is a command that
 // arrives a second time, however late. No rev of an entry recurs either: a tombstone lives for a
@@ -22,6 +31,7 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,10 +58,10 @@ type Options struct {
 	Sleep func(context.Context, time.Duration) error
 }
 
-// An Engine keeps records on a cluster. The embedded Keys does everything that needs only one slot
-// at a time, which works as on a single server.
+// An Engine keeps records on a cluster. The embedded OneSlot does everything that needs only one
+// slot at a time, which works as on a single server.
 type Engine struct {
-	*onekey.Keys
+	*onekey.OneSlot
 	client       *redisx.Client
 	cc           *redis.ClusterClient // the same client; nil for a single server
 	node         func(*redis.Client)
@@ -66,8 +76,11 @@ type Engine struct {
 	lineQueues   map[string]*[history.FeedParts]*lineQueue // by feed
 	// completers limits how many entries readers complete at once.
 	completers chan struct{}
+	// finishers limits how many changes are finished at once after their callers gave up.
+	finishers chan struct{}
 	// reloaded holds the time of the last reload; the one that receives it may reload.
 	reloaded chan time.Time
+	known    atomic.Pointer[knownMasters] // see scanMasters
 }
 
 var _ store.Engine = (*Engine)(nil)
@@ -91,7 +104,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	e := &Engine{
 		batch: cmp.Or(o.MemberBatch, store.MemberBatch),
 		cc:    cc, node: o.OnNode, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, goDetached: goDetached,
-		completers: make(chan struct{}, maxCompleters), reloaded: make(chan time.Time, 1),
+		completers: make(chan struct{}, maxCompleters), finishers: make(chan struct{}, maxFinishers), reloaded: make(chan time.Time, 1),
 	}
 	e.lineQueues = map[string]*[history.FeedParts]*lineQueue{history.FeedLogins: {}, history.FeedFailures: {}}
 	for part := range e.feedQueues {
@@ -104,7 +117,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	e.client = redisx.NewClient(client, redisx.Retry{
 		Attempts: maxAttempts, Retryable: redisx.Retryable, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
-	e.Keys = onekey.New(e.client, onekey.Options{
+	e.OneSlot = onekey.New(e.client, onekey.Options{
 		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: history.InRecord, PartitionedFeed: true, NewRev: func() string { return e.newRev() }, AfterNote: e.feedLater, Close: func() error {
 			e.awaitFeeders()
 			return closeIfSet(o.Close)
@@ -215,9 +228,9 @@ func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key,
 // that cannot be withdrawn stays counted.
 func (e *Engine) Admit(ctx context.Context, a throttle.Counters) (throttle.Admission, error) {
 	if !a.Origin.IsValid() {
-		return e.Keys.Admit(ctx, a)
+		return e.OneSlot.Admit(ctx, a)
 	}
-	parts, account, origin, err := askBoth(ctx, a, e.Keys.Admit)
+	parts, account, origin, err := askBoth(ctx, a, e.OneSlot.Admit)
 	if err != nil {
 		return throttle.Admission{}, err
 	}
@@ -225,9 +238,9 @@ func (e *Engine) Admit(ctx context.Context, a throttle.Counters) (throttle.Admis
 	case admitted(account, origin):
 		return throttle.Admission{OwnBudget: account.OwnBudget, AtOrigin: origin.AtOrigin}, nil
 	case account.Wait == 0:
-		_ = e.Keys.Withdraw(ctx, parts[0], account)
+		_ = e.OneSlot.Withdraw(ctx, parts[0], account)
 	case origin.Wait == 0:
-		_ = e.Keys.Withdraw(ctx, parts[1], origin)
+		_ = e.OneSlot.Withdraw(ctx, parts[1], origin)
 	}
 	return throttle.Admission{Wait: max(account.Wait, origin.Wait)}, nil
 }
@@ -235,9 +248,9 @@ func (e *Engine) Admit(ctx context.Context, a throttle.Counters) (throttle.Admis
 // LoginWait implements [store.Engine].
 func (e *Engine) LoginWait(ctx context.Context, a throttle.Counters) (time.Duration, error) {
 	if !a.Origin.IsValid() {
-		return e.Keys.LoginWait(ctx, a)
+		return e.OneSlot.LoginWait(ctx, a)
 	}
-	_, account, origin, err := askBoth(ctx, a, e.Keys.WouldAdmit)
+	_, account, origin, err := askBoth(ctx, a, e.OneSlot.WouldAdmit)
 	if err != nil || admitted(account, origin) {
 		return 0, err
 	}
@@ -267,5 +280,5 @@ func admitted(account, origin throttle.Admission) bool {
 // time. It does not change those of an origin that did not count the attempt.
 func (e *Engine) Undo(ctx context.Context, a throttle.Counters, admission throttle.Admission) error {
 	parts := a.Split()
-	return parallel(2, func(i int) error { return e.Keys.Undo(ctx, parts[i], admission) })
+	return parallel(2, func(i int) error { return e.OneSlot.Undo(ctx, parts[i], admission) })
 }

@@ -19,16 +19,17 @@ func (a *attempt) commit(ctx context.Context) error {
 		return err
 	}
 	words := redisx.Items(reply)
-	verdict, past := redisx.Text(words, 0), redisx.Text(words, 1)
+	// detail is the history line after "ok", and otherwise ~rev.
+	verdict, detail := redisx.Text(words, 0), redisx.Text(words, 1)
 	switch {
 	case verdict == "ok":
-		a.history = past
+		a.history = detail
 		return nil
 	case verdict == "tokens" && !a.c.Tokens.Known: // a token was issued since the entry was read
 		a.c.Tokens.Known = true
 		return a.commit(ctx)
 	}
-	if unsure && !store.RevsComplete(past, a.c.Expected.Rev) {
+	if unsure && !store.RevsComplete(detail, a.c.Expected.Rev) {
 		return store.ErrOutcomeUnknown
 	}
 	switch {
@@ -42,7 +43,7 @@ func (a *attempt) commit(ctx context.Context) error {
 		return store.ErrNotFound
 	case verdict == "damaged":
 		return damagedError(a.c.Key)
-	case verdict == "conflict" && !a.c.Create && store.Rev(past) != a.c.Expected.Rev:
+	case verdict == "conflict" && !a.c.Create && store.Rev(detail) != a.c.Expected.Rev:
 		return store.ErrConflict
 	case verdict == "conflict", verdict == "dying", verdict == "filling":
 		return errRetry // the entry was fenced, is being removed or filled, or has a new token
@@ -64,7 +65,8 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	}
 	keys, args := a.e.AppendNote(a.commitKeys(), a.commitArgs(), where, a.c.Key, note)
 	switch {
-	// A create may share a round trip: if it arrives late, its check of the schema has expired.
+	// A create may share a round trip. If it is sent late, its check of the schema has expired and
+	// the script refuses it.
 	case a.c.Create && where == history.InEntry, a.c.Create && len(a.c.Note.Lines) == 0:
 		return a.e.runBatched(ctx, commitScript, keys, args...)
 	case len(keys) == 1:
@@ -106,8 +108,8 @@ func (a *attempt) readTokens(ctx context.Context) error {
 }
 
 // commitKeys returns the keys of the commit script. The record of the entry's tokens is one of them
-// only if it may exist: in a slot that is being migrated, no node serves two keys if one of them is
-// absent.
+// only if it may exist and readTokens has not read it, because in a slot that is being migrated, no
+// node serves two keys if one of them is absent.
 func (a *attempt) commitKeys() []string {
 	keys := []string{a.c.Key.String()}
 	if a.c.Tokens.Known && a.tokens.mark == "" {

@@ -44,9 +44,11 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 	reply, _, err := e.run(ctx, prepareScript, []string{entry.String()}, tombstoneLife)
 	words := redisx.Items(reply)
 	age, ageErr := strconv.ParseInt(redisx.Text(words, 5), 10, 64)
+	// A removal that began long after now was marked when the clock was wrong.
+	recent := ageErr == nil && max(age, -age) <= int64(dyingTime/time.Second)
 	return head{
 		live: redisx.Text(words, 0) != "", seen: store.Version{Rev: store.Rev(redisx.Text(words, 1)), Fence: redisx.Text(words, 2)},
-		dying: redisx.Text(words, 3), fill: redisx.Text(words, 4), abandoned: ageErr != nil || age > int64(dyingTime/time.Second),
+		dying: redisx.Text(words, 3), fill: redisx.Text(words, 4), abandoned: !recent,
 		retired: redisx.Text(words, 6) != "",
 	}, redisx.IgnoreUnknownOutcome(err)
 }

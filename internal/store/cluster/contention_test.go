@@ -21,9 +21,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A network carries every command in the same time, and counts the rounds of each caller: commands
-// sent at the same time are one round. It uses the clock of the test's bubble, so the speed of
-// the machine does not matter.
+// A network carries every command in the same time, and records the rounds of each caller: commands
+// sent at the same time are one round. It uses the clock of the test's bubble (see package
+// synctest), so the speed of the machine does not matter.
 type network struct {
 	mu    sync.Mutex
 	world *world
@@ -153,7 +153,7 @@ func contend(t *testing.T, callers int, facets []string) {
 
 // TestMovedValue moves a value from a field of one entry to another field of another entry while a
 // reader looks for it under both. The reader reads the first entry before the move and the second
-// one after it, so both seem to have the value. It must not report that as damage.
+// one after it, so both seem to have the value. The reader must not report that as damage.
 func TestMovedValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)

@@ -44,6 +44,44 @@ func TestInterruptedDelete(t *testing.T) {
 	}
 }
 
+// TestInterruptedDeleteByWrongClock stops a delete, whose node's clock is a month ahead, after each
+// of its steps, and creates the entry again after the clock has been set right. The create must not
+// wait for that month.
+func TestInterruptedDeleteByWrongClock(t *testing.T) {
+	const month = 30 * 24 * 3600 * 1000
+	for steps, ended := 0, false; !ended; steps++ {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSimulation(newWorld(unchanged), nil)
+			s.patience = 1000
+			start := entries(someRev, "A email=a job=cook")
+			s.reset(with(with(start, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))())
+			s.world.now += month
+			s.addActor(sequence(remove("A")))
+			synctest.Wait()
+			deleter := s.actors[0]
+			for range steps {
+				if rs := deleter.waiting(); len(rs) > 0 {
+					s.step(rs[0], none)
+				}
+			}
+			ended = len(deleter.waiting()) == 0
+			s.die(deleter)
+			s.world.now -= month
+			dead, begin := !s.recordOf("user/uid:A").Live(), s.world.now
+			s.addActor(sequence(create("A", "email=x", "red")))
+			synctest.Wait()
+			for a := s.actors[1]; len(a.waiting()) > 0; s.step(a.waiting()[0], none) {
+				if s.world.now += 1000; time.Duration(s.world.now-begin)*time.Millisecond > time.Hour {
+					t.Fatalf("stopped after %d steps: the create still waits after an hour", steps)
+				}
+			}
+			if err := s.actors[1].results[0]; dead && err != nil {
+				t.Errorf("stopped after %d steps: creating over a dead entry: got %v, want success", steps, err)
+			}
+		})
+	}
+}
+
 // createAnew creates A after an interrupted delete, and lets time pass while the create waits. It
 // checks that the create succeeds only if A is dead, and that it waits only if it has to.
 func (s *simulation) createAnew(t *testing.T) {
@@ -84,8 +122,8 @@ func (s *simulation) createAnew(t *testing.T) {
 	}
 }
 
-// TestSlowDelete checks that a create waits for a slow delete, and for another removal that
-// began meanwhile.
+// TestSlowDelete checks that a create waits for a slow delete, and for another removal that began
+// meanwhile.
 func TestSlowDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)
@@ -113,6 +151,103 @@ func TestSlowDelete(t *testing.T) {
 			}
 		}
 		t.Error("the create ended, or removed the mark of a removal that was still under way")
+	})
+}
+
+// tagThen adds a tag to an entry A, and calls do when the tag was written and is not in its index
+// yet. It returns the result of adding the tag.
+func tagThen(t *testing.T, do func(s *simulation)) (s *simulation, err error) {
+	t.Helper()
+	s = newSimulation(newWorld(unchanged), nil)
+	s.reset(entries(someRev, "A name=n")())
+	s.addActor(sequence(tag("A", "red")))
+	synctest.Wait()
+	defer s.close()
+	for a := s.actors[0]; len(a.waiting()) > 0; {
+		r := a.waiting()[0]
+		s.step(r, none)
+		if r.cmd != nil && r.args[1] == addScript.SHA {
+			do(s)
+		}
+	}
+	return s, s.actors[0].results[0]
+}
+
+// TestTagOfDeletedEntry deletes an entry while it gets a tag. Others may have read the tag before
+// the delete, so adding it must succeed. No record may be left.
+func TestTagOfDeletedEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := tagThen(t, func(s *simulation) {
+			e := s.newEngine(people.Guard)
+			prk, _ := people.PRK("A")
+			found, err := e.Find(t.Context(), []store.Lookup{{PRK: prk}})
+			if err == nil {
+				_, err = e.Apply(t.Context(), people.Delete(found[0].Record, time.Now()))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		if err != nil {
+			t.Errorf("got %v, want success", err)
+		}
+		if v := s.garbage(); v != "" {
+			t.Error(v)
+		}
+	})
+}
+
+// TestTagOfDamagedEntry removes the ~isa of an entry while it gets a tag. It is unknown whether the
+// entry was deleted, so the tag must stay.
+func TestTagOfDamagedEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := tagThen(t, func(s *simulation) { s.world.do([]string{"hdel", "user/uid:A", store.FieldType}) })
+		if !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("got %v, want ErrCorrupt", err)
+		}
+		if s.world.at("user/uid:A/tags").field("red") == nil {
+			t.Error("the tag was removed")
+		}
+	})
+}
+
+// TestReusedArguments adds a tag, and ends the caller's context once the tag is written. The caller
+// then puts another value where the tag was. The index of the tag must still get the entry.
+func TestReusedArguments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(newWorld(unchanged), nil)
+		s.reset(entries(someRev, "A name=n")())
+		giveUp := func() {}
+		s.addActor(sequence(withNote(verb{name: "tag A red", do: func(ctx context.Context, a *actor) error {
+			prk, _ := people.PRK("A")
+			args := []string{"red"}
+			key, index, err := people.TertiaryKey(prk, "tags", "set", args)
+			if err != nil {
+				return err
+			}
+			ctx, giveUp = context.WithCancel(ctx)
+			_, err = a.engine.Tertiary(ctx, store.Op{
+				PRK: prk, Key: key, Command: "SADD", Args: args, Write: true, MaxMembers: maxTags, Index: index, Schema: people.Guard, Note: a.line("tags"),
+			})
+			args[0] = "blue"
+			return err
+		}})))
+		synctest.Wait()
+		defer s.close()
+		for a := s.actors[0]; len(a.waiting()) > 0; {
+			r := a.waiting()[0]
+			s.step(r, none)
+			if r.cmd != nil && r.args[1] == actScript.SHA {
+				giveUp()
+				synctest.Wait()
+			}
+		}
+		if err := s.actors[0].results[0]; !errors.Is(err, store.ErrOutcomeUnknown) {
+			t.Errorf("got %v, want an unknown outcome", err)
+		}
+		if v := s.garbage(); v != "" {
+			t.Error(v)
+		}
 	})
 }
 

@@ -206,13 +206,13 @@ func (x *explorer) take(m state, c choice) state {
 // step carries out a request.
 func (x *explorer) step(m *state, r *actorState, c choice) {
 	w := r.at.requests[c.request]
-	h := deliveryKey{request: c.request, lost: c.fault == lost}
+	h := deliveryKey{request: c.request}
 	var reply any
 	if !w.pauses() {
 		h.reply, reply = x.carryOut(m, r, w, c.fault)
 	}
-	if h.lost {
-		h.reply, reply = 0, nil
+	if c.fault.unanswered() != nil {
+		h.fault, h.reply, reply = c.fault, 0, nil
 	}
 	next := x.behaviour.advance(x.memo, r.at, h, reply)
 	if next.revs > r.at.revs { // another attempt has begun
@@ -260,6 +260,8 @@ func (x *explorer) applies(f fault, m state, w numberedRequest) bool {
 	switch {
 	case w.cmd == nil || f == dies:
 		return false
+	case f == gaveUp:
+		return canGiveUpOn(w.args)
 	case f == undone:
 		e := x.memo.run(w, m.now, m.cells, 0)
 		for i, k := range w.keys {
@@ -422,10 +424,11 @@ func (x *explorer) checkEnd(m state) string {
 	if m.fault >= moved && (m.fault < refused || x.sim.world.answer != nonLocal || won < verbs) {
 		return "" // an actor that is always refused gives up, and may leave garbage
 	}
+	x.sim.claimsStay = m.fault == gaveUp
 	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4") && !x.isUnendingTombstone(v)) {
 		return v + x.describe(m.trace)
 	}
-	if x.scenario.wins > 0 && won != x.scenario.wins {
+	if x.scenario.wins > 0 && m.fault != gaveUp && won != x.scenario.wins {
 		return fmt.Sprintf("%d verbs succeeded, want %d", won, x.scenario.wins) + x.describe(m.trace)
 	}
 	return ""

@@ -53,7 +53,7 @@ func (q *feedQueue) update(prk recordkey.Key, n history.Note) bool {
 	return waits
 }
 
-// put adds an entry. The caller must have acquired a place in q.queued for it.
+// put adds an entry. The caller must have acquired a slot in q.queued for it.
 func (q *feedQueue) put(prk recordkey.Key, item feedItem) {
 	if !q.update(prk, item.note) {
 		q.mu.Lock()
@@ -71,8 +71,9 @@ func (q *feedQueue) take(prk recordkey.Key) (item feedItem, waits bool) {
 	return item, waits
 }
 
-// feedLater queues an entry whose history has lines that the feed lacks, if n has any lines. The
-// caller waits at most for a place in the queue; Close waits for the feed.
+// feedLater queues an entry whose history has lines that the feed of changes lacks, if n has any
+// lines. The caller waits at most for a slot in the queue; Close waits for the feed. Lines for
+// another feed go to AppendFeed.
 func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n history.Note) {
 	e.queueFeed(ctx, prk, n, "")
 }
@@ -144,20 +145,20 @@ func (e *Engine) awaitFeeders() {
 	}
 }
 
-// acquire takes one of the places of a channel, and reports whether it got one before ctx ended. It
-// takes a free place even if ctx has ended.
-func acquire(ctx context.Context, places chan<- struct{}) bool {
+// acquire takes one of the slots of a channel, and reports whether it got one before ctx ended. It
+// takes a free slot even if ctx has ended.
+func acquire(ctx context.Context, slots chan<- struct{}) bool {
 	select {
-	case places <- struct{}{}:
+	case slots <- struct{}{}:
 		return true
 	default:
 	}
 	select {
-	case places <- struct{}{}:
+	case slots <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func release(places <-chan struct{}) { <-places }
+func release(slots <-chan struct{}) { <-slots }

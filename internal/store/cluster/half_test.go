@@ -25,8 +25,8 @@ func halfScenarios() []scenario {
 	}
 }
 
-// refusedMutants lack safeguards that keep an entry consistent if a change is refused halfway.
-var refusedMutants = []mutant{
+// refusalMutants lack safeguards that keep an entry consistent if a change is refused halfway.
+var refusalMutants = []mutant{
 	{name: "a half-deleted entry counts as damaged", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noPermission, rewrite: replace(
 		"if not head[1] and has_facets()", "if has_facets()")},
 	{name: "a new entry inherits a half-deleted one", in: []string{"half: delete | create A"}, finds: "I7: the new entry", kinds: refusals, answer: noPermission, rewrite: replace(

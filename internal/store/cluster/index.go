@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A membership describes the place of an entry in one index (I5).
+// A membership describes the position of an entry in one index (I5).
 type membership struct {
 	key    string
 	member string
@@ -107,7 +107,12 @@ func (m membership) queue(ctx context.Context, pipe redis.Pipeliner) {
 
 // alignFacets brings memberships in line with an entry's facets.
 func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []membership) error {
-	return e.align(ctx, ms, func() (func(membership) bool, error) {
+	return e.align(ctx, ms, e.lookAtFacets(ctx, entry))
+}
+
+// lookAtFacets returns a function that reads an entry and returns which memberships it should have.
+func (e *Engine) lookAtFacets(ctx context.Context, entry recordkey.Key) func() (due func(membership) bool, err error) {
+	return func() (func(membership) bool, error) {
 		now, err := e.ReadRaw(ctx, []store.RawRead{{Key: entry.String(), As: store.RawHash}})
 		if err != nil {
 			return nil, err
@@ -116,7 +121,7 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []memb
 		return func(m membership) bool {
 			return r.Live() && m.dueTo(r) || m.facet.Field == "" && m.in
 		}, nil
-	})
+	}
 }
 
 // alignMembers updates the index sets of members that were added to an indexed set of an entry, or
@@ -205,8 +210,8 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err er
 	return in || ordered, err
 }
 
-// isDue reports whether the entry belongs in the place that a describes or, with Vacate, whether it
-// may belong there because its value has changed.
+// isDue reports whether the entry belongs at the position that a describes or, with Vacate, whether
+// it may belong there because its value has changed.
 func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
 	if !a.Set.IsValid() {
 		live, now, err := e.readField(ctx, a.Entry, a.At.Facet.Field)

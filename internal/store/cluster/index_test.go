@@ -26,9 +26,9 @@ func parsed(t *testing.T, key string) recordkey.Key {
 	return k
 }
 
-// TestRank aligns a place in an ordered index, with and without Vacate. The place is for an entry
-// with the value n, or for one without a value. The entry has this value, another one or none, or
-// is not live.
+// TestRank aligns a position in an ordered index, with and without Vacate. The position is for an
+// entry with the value n, or for one without a value. The entry has this value, another one or
+// none, or is not live.
 func TestRank(t *testing.T) {
 	index, err := recordkey.Own("order", "user", "name")
 	if err != nil {
@@ -40,9 +40,9 @@ func TestRank(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		start        map[string]*cell
-		unset        bool // the place is for an entry without a value
-		after        bool // the place is taken after Align
-		afterVacated bool // a place that was taken is still taken after Align with Vacate
+		unset        bool // the position is for an entry without a value
+		after        bool // the position is taken after Align
+		afterVacated bool // a position that was taken is still taken after Align with Vacate
 	}{
 		{"the entry has the value", entries(someRev, "A name=n")(), false, true, false},
 		{"the entry has another value", entries(someRev, "A name=m")(), false, false, true},
@@ -77,8 +77,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestMembershipsOfChange checks that the facet that an entry has after a change decides its place
-// in an ordered index, even if the facet is no longer the one that the change wrote.
+// TestMembershipsOfChange checks that the facet that an entry has after a change decides its
+// position in an ordered index, even if the facet is no longer the one that the change wrote.
 func TestMembershipsOfChange(t *testing.T) {
 	at := func(member, wire string) store.Ranked {
 		return store.Ranked{Key: parsed(t, "user/job:x/~prks"), Member: member, Facet: store.Facet{Field: "name", Wire: wire}}
@@ -134,7 +134,7 @@ func TestRemove(t *testing.T) {
 		start map[string]*cell
 		step  store.Remove
 		gone  bool
-		fence any
+		fence any // ~fence of the entry afterwards
 	}{
 		{"an SRK whose value the entry has", with("email=a"), claim, false, nil},
 		{"an SRK whose value the entry does not have", with("email=b"), claim, true, "1"},

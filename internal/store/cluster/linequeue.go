@@ -52,7 +52,7 @@ func (q *lineQueue) take() queuedNote {
 func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error {
 	queues, ok := e.lineQueues[feed]
 	if !ok {
-		return e.Keys.AppendFeed(ctx, ns, feed, prk, n)
+		return e.OneSlot.AppendFeed(ctx, ns, feed, prk, n)
 	}
 	q := queues[history.FeedPart(prk)]
 	select {
@@ -69,7 +69,7 @@ func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed st
 			defer release(q.turn)
 		}
 		if first := q.take(); mayAdd {
-			_ = e.Keys.AppendFeed(ctx, first.ns, first.feed, first.prk, first.note)
+			_ = e.OneSlot.AppendFeed(ctx, first.ns, first.feed, first.prk, first.note)
 		}
 	})
 	return nil

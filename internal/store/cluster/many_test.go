@@ -21,7 +21,7 @@ func withFurther(start func() map[string]*cell, uid string, values ...string) fu
 	return func() map[string]*cell {
 		cells, prk := start(), "user/uid:"+uid
 		for i, value := range values {
-			f := store.Further{Field: "email", Canonical: value, Written: value, Place: i + 1}
+			f := store.Further{Field: "email", Canonical: value, Written: value, Position: i + 1}
 			cells[prk].hash[f.Name()] = f.Text()
 			cells["user/email:"+value+"/~prk"] = text(prk + " " + ("r" + uid + "___________")[:store.RevLen])
 		}

@@ -289,14 +289,14 @@ func (n *node) onlyPauses() bool {
 type delivery struct {
 	request int
 	reply   any
-	lost    bool
+	fault   fault // why no answer came, or none
 }
 
 // A deliveryKey is a delivery with the number of its reply.
 type deliveryKey struct {
 	request int
 	reply   uint32
-	lost    bool
+	fault   fault
 }
 
 // maxParked limits the number of actors that are kept waiting in case the search returns to them.
@@ -324,7 +324,7 @@ func (t *behaviour) advance(st *memo, n *node, h deliveryKey, reply any) *node {
 	if n.live = nil; a == nil {
 		a = t.repeat(n)
 	}
-	answer := delivery{h.request, reply, h.lost}
+	answer := delivery{h.request, reply, h.fault}
 	a.deliver(answer)
 	next := t.nodeOf(st, a, n, answer)
 	n.next[h] = next
@@ -363,8 +363,9 @@ func (a *actor) deliver(t delivery) {
 	a.mu.Unlock()
 	answer := "lost"
 	err := a.countPause(r)
-	if t.lost {
-		err = errLost
+	if failed := t.fault.unanswered(); failed != nil {
+		answer += fmt.Sprint(t.fault)
+		err = failed
 	} else if r.cmd != nil {
 		_ = setAnswer(r.cmd, t.reply) // the error is in the command
 		answer = replyText(t.reply)

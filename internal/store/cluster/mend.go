@@ -32,7 +32,7 @@ func (e *Engine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	case store.AwaitSchema:
 		return true, redisx.Fail(e.sleep(ctx, schemaChangeWait))
 	}
-	return e.Keys.Repair(ctx, s)
+	return e.OneSlot.Repair(ctx, s)
 }
 
 // schemaChangeWait is longer than staleAfter, because an engine writes for that long without

@@ -57,8 +57,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestShardOrder checks that scans visit the shards in the same order after replicas have
-// replaced all masters.
+// TestShardOrder checks that scans visit the shards in the same order after replicas have replaced
+// all masters.
 func TestShardOrder(t *testing.T) {
 	c := redistest.StartCluster(t)
 	cc := c.Client()

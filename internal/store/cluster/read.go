@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -30,9 +31,9 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	return found, nil
 }
 
-// ReadRaw implements [store.Engine]. It calls Keys.ReadRaw until the servers answer.
+// ReadRaw implements [store.Engine]. It calls OneSlot.ReadRaw until the servers answer.
 func (e *Engine) ReadRaw(ctx context.Context, at []store.RawRead) ([]store.Raw, error) {
-	raws, _, err := sendUntilAnswered(ctx, e, func() ([]store.Raw, error) { return e.Keys.ReadRaw(ctx, at) })
+	raws, _, err := sendUntilAnswered(ctx, e, func() ([]store.Raw, error) { return e.OneSlot.ReadRaw(ctx, at) })
 	return raws, redisx.IgnoreUnknownOutcome(err)
 }
 
@@ -157,17 +158,18 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 	if s.Index.IsValid() {
 		return e.ScanIndex(ctx, s)
 	}
-	masters, err := e.masters(ctx)
+	masters, known, err := e.scanMasters(ctx, s.Cursor == "")
 	if err != nil {
 		return nil, "", err
 	}
-	i, at, err := locate(masters, s.Cursor)
+	keys, i, next, err := scanNext(ctx, masters, s)
+	if err != nil && known { // a master may have left
+		if masters, _, err = e.scanMasters(ctx, true); err == nil {
+			keys, i, next, err = scanNext(ctx, masters, s)
+		}
+	}
 	if err != nil {
 		return nil, "", err
-	}
-	keys, next, err := redisx.Scan(ctx, masters[i].client, at, s)
-	if err != nil {
-		return nil, "", redisx.Fail(err)
 	}
 	if next.At == 0 {
 		if i++; i == len(masters) {
@@ -175,6 +177,16 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 		}
 	}
 	return keys, masters[i].cursor(next), nil
+}
+
+// scanNext scans the master at which a scan continues. It also returns the master's index.
+func scanNext(ctx context.Context, masters []master, s store.Scan) (keys []string, i int, next redisx.Cursor, err error) {
+	i, at, err := locate(masters, s.Cursor)
+	if err == nil {
+		keys, next, err = redisx.Scan(ctx, masters[i].client, at, s)
+		err = redisx.Fail(err)
+	}
+	return keys, i, next, err
 }
 
 // A master is a server that owns slots. Its mark identifies its shard: the smallest number whose
@@ -229,6 +241,31 @@ func (e *Engine) masters(ctx context.Context) (all []master, err error) {
 		all = append(all, master{addr, left[addr], maxMarks})
 	}
 	return all, redisx.Fail(err)
+}
+
+// knownMastersAge is how long scans use the same masters. The client keeps each reply that lists
+// them for a minute, and a reply may hold many ranges of slots.
+const knownMastersAge = time.Second
+
+// A knownMasters holds the masters that were read at a time.
+type knownMasters struct {
+	all []master
+	at  time.Time
+}
+
+// scanMasters returns the masters for one step of a scan, and whether they may have changed. It
+// reads them anew for the first step. A later step finds its master by the address or, if that is
+// not among those known, by the mark.
+func (e *Engine) scanMasters(ctx context.Context, first bool) (all []master, known bool, err error) {
+	now := e.now()
+	if last := e.known.Load(); !first && last != nil && now.Sub(last.at).Abs() < knownMastersAge {
+		return last.all, true, nil
+	}
+	all, err = e.masters(ctx)
+	if err == nil {
+		e.known.Store(&knownMasters{all, now})
+	}
+	return all, false, err
 }
 
 // locate returns the index of the master at which a scan continues, and the master's own cursor.

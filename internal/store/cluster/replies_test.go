@@ -1,16 +1,20 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // TestTemporaryRefusal lets a server refuse one of the protocol's commands for a while, as it does
@@ -179,8 +183,8 @@ func oddReply(t *testing.T, matches func(args []string) bool, odd any) {
 }
 
 // TestOutcomeUnknown checks that the outcome of a commit is unknown if no answer comes, or if one
-// comes only after the entry has forgotten the commit's rev. The attempt must then leave everything
-// as it is (step 7 of docs/design/protocol.md).
+// comes only after the entry has forgotten the commit's rev. The attempt must then leave claims
+// in place (step 7 of docs/design/protocol.md).
 func TestOutcomeUnknown(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -233,6 +237,95 @@ func TestOutcomeUnknown(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestFinishedAfterUnknownOutcome carries out a change of which no answer arrives. When the caller
+// has its error, the indexes and the tags must still agree with the entry, and the history and the
+// feed must have a line of the change.
+func TestFinishedAfterUnknownOutcome(t *testing.T) {
+	withJob := func() map[string]*cell {
+		cells := withTags("red")()
+		cells["user/uid:A"].hash["job"] = "a"
+		cells["user/job:a/~prks"] = setOf("user/uid:A")
+		return cells
+	}
+	for _, tt := range []struct {
+		name  string
+		start func() map[string]*cell
+		verb  verb
+		gone  []string // records that must be gone
+	}{
+		{"create", noRecords, create("A", "email=x job=a", "red"), nil},
+		{"update", withJob, update("A", "job=b"), nil},
+		{"replace tags", withJob, retag("A", "blue"), nil},
+		{"add a tag", withJob, tag("A", "blue"), nil},
+		{"remove a tag", withJob, untag("A", "red"), nil},
+		{"delete", withJob, remove("A"), []string{"user/uid:A/tags", "user/tags:red/~prks", "user/job:a/~prks"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSimulation(newWorld(unchanged), nil)
+				s.patience = 1000
+				s.reset(tt.start())
+				s.addActor(sequence(withNote(tt.verb)))
+				synctest.Wait()
+				defer s.close()
+				for a := s.actors[0]; len(a.waiting()) > 0; {
+					r, f := a.waiting()[0], none
+					if r.cmd != nil && slices.Contains([]string{commitScript.SHA, actScript.SHA}, r.args[1]) {
+						f = lost
+					}
+					s.step(r, f)
+				}
+				if err := s.actors[0].results[0]; !errors.Is(err, store.ErrOutcomeUnknown) {
+					t.Errorf("got %v, want an unknown outcome", err)
+				}
+				for _, key := range tt.gone {
+					if c := s.world.at(key); c != nil {
+						t.Errorf("%s is left: %v", key, c)
+					}
+				}
+				if lines, fed := s.linesOfA(), s.feedOfA(); len(lines) != 1 || len(fed) != 1 {
+					t.Errorf("got the history %q and the feed %q, want one line in each", lines, fed)
+				}
+				if v := s.garbage(); v != "" && (tt.gone == nil || !strings.HasPrefix(v, "I4")) {
+					t.Error(v)
+				}
+			})
+		})
+	}
+}
+
+// TestManyUnknownOutcomes checks that at most maxFinishers changes are finished at once, and that a
+// change after which nothing is due starts no work.
+func TestManyUnknownOutcomes(t *testing.T) {
+	e, _ := newDirectEngine(t, entries(someRev, "A name=n")())
+	var begun []func()
+	e.goDetached = func(ctx context.Context, _ time.Duration, do func(context.Context)) {
+		begun = append(begun, func() { do(ctx) })
+	}
+	prk := parsed(t, "user/uid:A")
+	alignIfCommitted := func(c store.Change) {
+		c.Key = prk
+		newAttempt(e, c).alignIfCommitted(t.Context(), store.ErrOutcomeUnknown)
+	}
+	alignIfCommitted(store.Change{})
+	if len(begun) > 0 {
+		t.Error("work was started although nothing is due")
+	}
+	indexed := store.Change{Index: []recordkey.Key{parsed(t, "user/job:cook/~prks")}}
+	for range maxFinishers + 1 {
+		alignIfCommitted(indexed)
+	}
+	if len(begun) != maxFinishers {
+		t.Fatalf("%d changes are being finished, want %d", len(begun), maxFinishers)
+	}
+	for _, do := range begun {
+		do()
+	}
+	if alignIfCommitted(indexed); len(begun) != maxFinishers+1 {
+		t.Error("another change is not finished although no other is being finished")
 	}
 }
 

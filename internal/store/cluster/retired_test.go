@@ -2,8 +2,8 @@ package cluster
 
 import "fmt"
 
-// checkRetired checks that no entry has the UID A again once it was retired, and that nothing gives
-// the tombstone a time to live.
+// checkRetired returns what is wrong if an entry has the UID A again after it was retired, or if
+// the UID is not retired for ever. Otherwise it returns "".
 func checkRetired(s *simulation) string {
 	e := s.world.at("user/uid:A")
 	switch {

@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +22,9 @@ const slotCount = 1 << 14
 // A placement is where the keys of a slot are: on their master or, if they are being moved away, on
 // both masters.
 type placement struct {
-	master string // its address; "" if it is another one than the client knows
-	open   string // what the master says about the move, which names the other master
+	master  string // its ID
+	masters int    // how many nodes say that they are the master; just after a move, none or two
+	open    string // what the master says about the move, which names the other master
 }
 
 // passPause is the pause before the first repeated pass. Each further pause is twice as long as the
@@ -34,9 +35,10 @@ const (
 )
 
 // ScanAll implements [store.Engine]. If slots move between masters during the scan, it scans all
-// masters again for the keys of these slots, until none moves. A slot that is left open takes one
-// more pass: a key that the first pass missed has left the slot's master, and does not go back.
-// With a Tally, keys of slots that move may be missed or counted twice.
+// masters again for the keys of these slots, until it has seen each of them on one master. Other
+// slots that move meanwhile do not matter, because the first pass has seen their keys. A slot that
+// is left open takes one more pass: a key that a pass missed has left the slot's master, and does
+// not go back. With a Tally, keys of slots that move may be missed or counted twice.
 func (e *Engine) ScanAll(ctx context.Context, s store.Scan) iter.Seq2[[]string, error] {
 	steps := store.ScanSteps(ctx, e, s)
 	if e.cc == nil || s.Index.IsValid() || s.Tally != "" {
@@ -53,14 +55,14 @@ func (e *Engine) ScanAll(ctx context.Context, s store.Scan) iter.Seq2[[]string, 
 				return
 			}
 		}
-		for pass, pause := 1, passPause; ; pass, pause = pass+1, min(2*pause, maxPassPause) {
+		var again map[int]bool // see unsettled; nil means all slots
+		for pause := passPause; ; pause = min(2*pause, maxPassPause) {
 			after, err := e.placements(ctx)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			again := unsettled(before, after, pass)
-			if len(again) == 0 {
+			if again = unsettled(again, before, after); len(again) == 0 {
 				return
 			}
 			if err := e.sleep(ctx, pause); err != nil {
@@ -74,13 +76,19 @@ func (e *Engine) ScanAll(ctx context.Context, s store.Scan) iter.Seq2[[]string, 
 	}
 }
 
-// unsettled returns the slots whose keys a pass between two placements may have missed. pass is the
-// number of the pass, from 1.
-func unsettled(before, after []placement, pass int) map[int]bool {
+// unsettled returns the slots whose keys the passes so far may have missed. It compares the
+// placements before and after the last pass. The value of a slot is true if it had the same master
+// both times, so that missed keys have left the master. scanned holds the slots that the last pass
+// scanned, with their values, or is nil if that pass scanned all slots.
+func unsettled(scanned map[int]bool, before, after []placement) map[int]bool {
 	slots := map[int]bool{}
 	for slot, at := range after {
-		if at != before[slot] || at.master == "" || at.open != "" && pass == 1 {
-			slots[slot] = true
+		stayed, due := scanned[slot]
+		if scanned != nil && !due {
+			continue
+		}
+		if at != before[slot] || at.masters != 1 || at.open != "" && !stayed {
+			slots[slot] = at.masters == 1 && before[slot].masters == 1 && at.master == before[slot].master
 		}
 	}
 	return slots
@@ -100,7 +108,7 @@ func (e *Engine) rescan(ctx context.Context, s store.Scan, slots map[int]bool, y
 				yield(nil, redisx.Fail(err))
 				return false
 			}
-			keys = slices.DeleteFunc(keys, func(key string) bool { return !slots[slotOf(key)] })
+			keys = slices.DeleteFunc(keys, func(key string) bool { _, due := slots[slotOf(key)]; return !due })
 			if len(keys) > 0 && !yield(keys, nil) {
 				return false
 			}
@@ -109,71 +117,86 @@ func (e *Engine) rescan(ctx context.Context, s store.Scan, slots map[int]bool, y
 	return true
 }
 
-// placements asks the master of each slot for a key that does not exist. The master of a slot that
-// is being moved answers ASK, and a server that is not the slot's master answers MOVED.
+// placements asks each master which slots it has, and which of them it is moving away.
 func (e *Engine) placements(ctx context.Context) ([]placement, error) {
 	var all []placement
 	_, _, err := e.client.Retry.Do(ctx, func(bool) (any, error) {
-		// ForEachMaster reads the state first.
-		err := e.cc.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+		all = make([]placement, slotCount)
+		var mu sync.Mutex
+		// ForEachMaster first asks which masters there are.
+		err := e.cc.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+			nodes, err := master.ClusterNodes(ctx).Result()
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			return addPlacements(all, nodes)
+		})
 		if err == nil {
-			all, err = e.askForPlacements(ctx)
+			err = e.checkServed(ctx, all)
 		}
 		return nil, err
 	})
 	return all, redisx.IgnoreUnknownOutcome(err)
 }
 
-func (e *Engine) askForPlacements(ctx context.Context) ([]placement, error) {
-	all, pipes := make([]placement, slotCount), map[*redis.Client]redis.Pipeliner{}
-	answers := make([]*redis.IntCmd, slotCount)
-	for slot, key := range absentKeys() {
-		node, err := e.cc.MasterForKey(ctx, key)
-		if err != nil {
-			return nil, err
+// addPlacements adds the slots of a node, which it lists in its own line of CLUSTER NODES: as 7, as
+// 7-9, and as [7->-ID] if 7 is being moved to the node ID.
+func addPlacements(all []placement, nodes string) error {
+	for line := range strings.Lines(nodes) {
+		words := strings.Fields(line)
+		if len(words) < 8 || !strings.Contains(words[2], "myself") {
+			continue
 		}
-		if pipes[node] == nil {
-			pipes[node] = node.Pipeline()
-		}
-		all[slot].master, answers[slot] = node.Options().Addr, pipes[node].Exists(ctx, key)
-	}
-	nodes := slices.Collect(maps.Values(pipes))
-	err := parallel(len(nodes), func(i int) error {
-		cmds, err := nodes[i].Exec(ctx)
-		if !redisx.Unanswered(cmds, err) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	for slot, answer := range answers {
-		switch err := answer.Err(); {
-		case err == nil:
-		case !redisx.Moved(err) || redisx.Retryable(err):
-			return nil, err
-		case strings.HasPrefix(err.Error(), "ASK "):
-			all[slot].open = err.Error()
-		default:
-			all[slot].master = ""
+		for _, word := range words[8:] {
+			slot, _, open := strings.Cut(strings.TrimPrefix(word, "["), "->-")
+			if strings.Contains(slot, "-<-") {
+				continue // another node says that it moves the slot here
+			}
+			first, last, isRange := strings.Cut(slot, "-")
+			from, err := strconv.Atoi(first)
+			to := from
+			if err == nil && isRange {
+				to, err = strconv.Atoi(last)
+			}
+			if err != nil || from < 0 || to >= slotCount {
+				return fmt.Errorf("%w: CLUSTER NODES lists the slots %q", store.ErrReply, word)
+			}
+			for slot := from; slot <= to; slot++ {
+				if open {
+					all[slot].open = word
+				} else {
+					all[slot].master = words[0]
+					all[slot].masters++
+				}
+			}
 		}
 	}
-	return all, nil
+	return nil
 }
 
-// absentKeys returns a key for each slot, none of which is ever written.
-var absentKeys = sync.OnceValue(func() []string {
-	keys := make([]string, slotCount)
-	for n, left := 0, slotCount; left > 0; n++ {
-		key := "~/absent/" + strconv.Itoa(n)
-		if slot := slotOf(key); keys[slot] == "" {
-			keys[slot] = key
-			left--
-		}
+// checkServed asks for a key of a slot of each master, since masters of a cluster that is down, or
+// that have lost the others, answer scans but refuse commands with keys. It does the same for a
+// slot without a master, if there is one. The keys are never written.
+func (e *Engine) checkServed(ctx context.Context, all []placement) error {
+	left := map[string]bool{}
+	for _, at := range all {
+		left[at.master] = true
 	}
-	return keys
-})
+	for n := 0; len(left) > 0; n++ {
+		key := "~/absent/" + strconv.Itoa(n)
+		master := all[slotOf(key)].master
+		if !left[master] {
+			continue
+		}
+		if err := e.cc.Exists(ctx, key).Err(); err != nil {
+			return err
+		}
+		delete(left, master)
+	}
+	return nil
+}
 
 // slotOf returns the slot of a key: the CRC-16 (XMODEM) of the text in its first pair of braces or,
 // if that is empty or missing, of the whole key.

@@ -177,7 +177,7 @@ const (
 // changeSchema returns a verb that puts another schema in force, waits, and then relies on all
 // actors having stopped writing under the old one.
 func changeSchema() verb {
-	return verb{name: "restate", do: func(ctx context.Context, a *actor) error {
+	return verb{name: "change the schema", do: func(ctx context.Context, a *actor) error {
 		if _, err := a.engine.do(ctx, redisx.IsNumber, "hset", storedSchema, "fingerprint", "another"); err != nil {
 			return err
 		}

@@ -10,12 +10,12 @@ import (
 )
 
 // An engine reads the stored schema's fingerprint again if its last reading is older than freshFor.
-// If it cannot, it refuses to write once that reading is older than staleAfter. A schema change
-// waits longer than that before it assumes that every writer has seen it. Because a process may be
-// suspended between its last check and a commit, the commit carries the time at which the check
-// expires, by the clock of the node that answered. The entry's node refuses the commit after that
-// time. If the nodes' clocks differ by less than maxClockSkew, no commit under the old schema gets
-// through later than the schema change expects.
+// An engine that cannot read it refuses to write once the last reading is older than staleAfter. A
+// schema change waits longer than that before it assumes that every writer has seen the new schema.
+// Because a process may be suspended between its last check and a commit, the commit carries the
+// time at which the check expires, by the clock of the node that answered. The entry's node refuses
+// the commit after that time. If the nodes' clocks differ by less than maxClockSkew, no commit
+// under the old schema gets through later than the schema change expects.
 const (
 	freshFor     = 5 * time.Second
 	staleAfter   = 10 * time.Second

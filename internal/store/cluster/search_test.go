@@ -30,9 +30,9 @@ func quickStates() int {
 	return 5000
 }
 
-// quickRefusals returns the number of states at which a search with refusals stops, unless
-// USERDB_STATES is set. There are three times as many of these searches as of those without
-// refusals.
+// quickRefusals returns the number of states at which a search with refusals, or with callers that
+// give up, stops unless USERDB_STATES is set. There are four times as many of these searches as of
+// those without either.
 func quickRefusals() int {
 	if testing.Short() {
 		return 100
@@ -62,6 +62,26 @@ func TestInterleavings(t *testing.T) {
 				}
 				t.Logf("%s: %d states, %d ends (%d of them out of time), %d situations of an actor, %d of a command",
 					how, x.states, x.ends, x.timedOut, len(x.behaviour.nodes), len(x.memo.effects))
+			})
+		})
+	}
+}
+
+// TestGivingUp runs the engine with one caller that gives up while its change is under way. The
+// engine must still finish the change: indexes, tertiary records and the feed must be complete.
+func TestGivingUp(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				x := explorer{
+					sim: newSimulation(newWorld(unchanged), nil), scenario: s, kinds: []fault{gaveUp},
+					preemptions: 1, faults: 1, maxStates: envInt("USERDB_STATES", quickRefusals()),
+				}
+				if v := x.explore(); v != "" {
+					t.Fatalf("after %d states: %s", x.states, v)
+				}
+				t.Logf("%d states, %d ends; limited: %v", x.states, x.ends, x.limited())
 			})
 		})
 	}
@@ -110,6 +130,7 @@ type mutant struct {
 	kinds      []fault
 	answer     replyError // of a server that refuses; "": nonLocal
 	bareClaims bool       // a claim becomes the bare PRK after its change
+	careless   bool       // nothing is finished after a caller gave up
 	in         []string   // prefixes of the scenarios that reveal it
 	finds      string     // how the violation begins
 }
@@ -233,6 +254,10 @@ var mutants = []mutant{
 		}
 		return args, nil
 	}},
+	{name: "an index is not updated after the caller gave up", finds: "I", in: []string{"index: cook->baker | baker->cook"}, kinds: []fault{gaveUp}, careless: true},
+	{name: "tags stay staged after the caller gave up", finds: "still staged", in: []string{"replace: tags"}, kinds: []fault{gaveUp}, careless: true},
+	{name: "a delete is not finished after the caller gave up", finds: "I4: left over: user/uid:A in", in: []string{"index: cook->baker | delete"}, kinds: []fault{gaveUp}, careless: true},
+	{name: "the feed lacks a change whose caller gave up", finds: "feed", in: []string{"history: update | update"}, kinds: []fault{gaveUp}, careless: true},
 	{name: "members are not staged", finds: "I7: members", in: []string{"tags: create | create the same UID"}, tamper: func(_ *actor, args []string) ([]string, any) {
 		if args[1] == stageScript.SHA { // into the set itself
 			set := args[3][strings.Index(args[3], "{")+1 : len(args[3])-1]
@@ -265,7 +290,7 @@ var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}
 
 // TestMutants removes one safeguard at a time. The search must find a violation.
 func TestMutants(t *testing.T) {
-	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants, largeMutants, manyMutants, retiredMutants, heldMutants, preservedMutants, untypedMutants) {
+	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusalMutants, largeMutants, manyMutants, retiredMutants, heldMutants, preservedMutants, untypedMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -283,7 +308,7 @@ func TestMutants(t *testing.T) {
 						}
 						st := newSimulation(newWorld(rewrite), m.tamper)
 						st.world.answer = cmp.Or(m.answer, nonLocal)
-						st.bareClaims = m.bareClaims
+						st.bareClaims, st.careless = m.bareClaims, m.careless
 						x := explorer{sim: st, scenario: s, preemptions: b.preemptions, faults: b.faults, kinds: m.kinds, maxStates: 200_000}
 						v := x.explore()
 						tried += x.states
@@ -301,7 +326,8 @@ func TestMutants(t *testing.T) {
 }
 
 // A walk is one random run. Two to four actors run one to three verbs each. They may die, their
-// answers may be lost, and their writes may arrive again at any later time.
+// answers may be lost, their callers may give up, and their writes may arrive again, or for the
+// first time, at any later time.
 type walk struct {
 	sim   *simulation
 	rnd   *rand.Rand
@@ -462,6 +488,10 @@ func (w *walk) step(faults bool) bool {
 			f = dies
 		case 1, 2, 3, 4, 5, 6:
 			f = lost
+		case 7, 8, 9, 10, 11, 12, 13, 14:
+			if r.cmd != nil && canGiveUpOn(r.args) {
+				f = []fault{gaveUp, delayed}[w.rnd.IntN(2)]
+			}
 		}
 	}
 	if r.cmd == nil && f == lost {

@@ -45,7 +45,7 @@ var allScripts = []redisx.Script{
 	claimScript, swapScript, holdScript, fenceScript, prepareScript, commitScript, dyingScript,
 	stageScript, wouldChangeScript, actScript, addScript, onekey.DroppedScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
 	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.FeedLineScript, onekey.FeedScript, onekey.TrimScript,
-	onekey.BuryScript, onekey.ForgetScript,
+	onekey.FinishTombstoneScript, onekey.ForgetScript,
 }
 
 const maxAttempts = 8

@@ -55,7 +55,7 @@ func (replyError) RedisError() {}
 const wrongType = replyError("WRONGTYPE Operation against a key holding the wrong kind of value")
 
 // simulatedScripts lists the scripts that actors run.
-var simulatedScripts = append(slices.Clone(allScripts), onekey.RestateScript, onekey.PreserveScript, onekey.RestoreHeldScript, onekey.MoveHoldScript)
+var simulatedScripts = append(slices.Clone(allScripts), onekey.ReplaceSchemaScript, onekey.PreserveScript, onekey.RestoreHeldScript, onekey.MoveHoldScript)
 
 // newWorld returns a world that runs what rewrite returns for each script.
 func newWorld(rewrite func(source string) string) *world {

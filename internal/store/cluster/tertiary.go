@@ -18,8 +18,9 @@ import (
 )
 
 // Tertiary implements [store.Engine]. It runs a command on one key. If the command writes, Tertiary
-// checks before and after it that the entry is live. A record that was written while its entry was
-// being deleted is never shown, and is removed again.
+// checks before and after it that the entry is live. If the entry was deleted in between, Tertiary
+// removes what it wrote and still returns the reply, as if it had written just before the delete:
+// others may have read the record while the entry was live.
 func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	if !op.Write {
 		return e.readTertiary(ctx, op)
@@ -30,57 +31,84 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	if _, err := e.requireLive(ctx, op.PRK); err != nil {
 		return store.Reply{}, err
 	}
-	reply, err := e.runAndNote(ctx, op)
-	if err != nil {
+	op.Args = slices.Clone(op.Args) // the caller may reuse its own while the command is finished
+	call := e.newRev()
+	reply, changed, err := e.runWrite(ctx, op, call)
+	switch {
+	case errors.Is(err, store.ErrOutcomeUnknown): // the caller may have given up
+		e.finishLater(ctx, func(ctx context.Context) {
+			if _, changed, err := e.recordedReply(ctx, op, call); err == nil {
+				_ = e.finishTertiary(ctx, op, changed)
+			}
+		})
 		return store.Reply{}, err
+	case err != nil:
+		return store.Reply{}, err
+	}
+	finished := make(chan error, 1)
+	runDetached(ctx, finishTime, func(ctx context.Context) { finished <- e.finishTertiary(ctx, op, changed) })
+	select {
+	case err := <-finished:
+		return reply, err
+	default: // ctx ended first
+		return store.Reply{}, &executedError{ctx.Err()}
+	}
+}
+
+// finishTertiary does what is due after a command was carried out. It adds a line to the history if
+// the command changed the record, updates the index sets of members, and removes the record again
+// if its entry is dead.
+func (e *Engine) finishTertiary(ctx context.Context, op store.Op, changed bool) error {
+	if changed && len(op.Note.Lines) > 0 {
+		if err := e.AppendHistory(ctx, op.PRK, op.Note); err != nil {
+			return &executedError{err}
+		}
+		e.feedLater(ctx, op.PRK, op.Note)
 	}
 	members, err := e.indexedMembers(ctx, op)
 	if err != nil {
-		return store.Reply{}, &executedError{err}
+		return &executedError{err}
 	}
 	for {
 		live, err := e.alignMembers(ctx, op.Key, members, op.Command == "SADD")
 		if redisx.WrongType(err) {
-			return reply, &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
+			return &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
 		}
 		if err != nil {
-			return store.Reply{}, &executedError{err}
+			return &executedError{err}
 		}
 		if live {
-			return reply, nil
+			return nil
+		}
+		if err := e.checkDamage(ctx, op.PRK); errors.Is(err, store.ErrCorrupt) {
+			return err
+		} else if err != nil {
+			return &executedError{err}
 		}
 		if e.dropIfDead(ctx, op, len(members) > 0) {
-			return store.Reply{}, store.ErrNotFound
+			return nil
 		}
 	}
 }
 
-// runAndNote runs a command, and adds a line to the history if the command changed the record. It
-// needs two steps, because the record and the history lie in different slots.
-func (e *Engine) runAndNote(ctx context.Context, op store.Op) (store.Reply, error) {
+// runWrite runs a command under the name call. If the command needs a line in the history, runWrite
+// also reports whether it changed the record. The line is a second step, because the record and the
+// history lie in different slots.
+func (e *Engine) runWrite(ctx context.Context, op store.Op, call string) (reply store.Reply, changed bool, err error) {
 	if len(op.Note.Lines) == 0 {
-		reply, _, err := e.runOp(ctx, op)
-		return reply, err
+		reply, _, err = e.runOp(ctx, op)
+		return reply, false, err
 	}
-	reply, changed, err := e.runIdempotent(ctx, op)
-	if err != nil || !changed {
-		return reply, err
-	}
-	if err := e.AppendHistory(ctx, op.PRK, op.Note); err != nil {
-		return store.Reply{}, &executedError{err}
-	}
-	e.feedLater(ctx, op.PRK, op.Note)
-	return reply, nil
+	return e.runIdempotent(ctx, op, call)
 }
 
 // runIdempotent runs a command, and reports whether it changed the record. The script keeps the
 // names of recent calls and their replies beside the record for some minutes. If the command is
 // sent again, the script recognizes the call and does not run it twice.
-func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Reply, changed bool, err error) {
+func (e *Engine) runIdempotent(ctx context.Context, op store.Op, call string) (reply store.Reply, changed bool, err error) {
 	if op.NoRetry {
 		return e.runUnrecorded(ctx, op)
 	}
-	call := e.newRev()
 	args := append([]string{call, strconv.Itoa(op.MaxMembers), op.Command}, op.Args...)
 	answer, unsure, err := e.runMultiKey(ctx, actScript, []string{op.Key.String(), store.CallsKey(op.Key)}, args...)
 	switch {
@@ -173,7 +201,7 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 	if err != nil || !indexed {
 		return nil, err
 	}
-	return slices.Clone(op.Args), nil
+	return op.Args, nil
 }
 
 // An executedError reports that a command was carried out, but that a later step failed: writing

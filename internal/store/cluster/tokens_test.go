@@ -120,8 +120,8 @@ func accept(words string) verb {
 }
 
 // checkInvitation returns what is wrong after an invitation was accepted, or "". The record of the
-// invitation must be gone, unless ~tokens says that the invitation has ended. An entry that has a
-// job was created without the invitation.
+// invitation must be gone, unless ~tokens says that the invitation is no longer valid. An entry
+// that has a job was created without the invitation.
 func checkInvitation(s *simulation) string {
 	if e, record := s.recordOf("user/uid:P"), s.world.at("~/token/{user/uid:P}"); e.Live() && e.Fields["job"] == "" && record != nil && e.Tokens().Allows("h1") == e.Tokens().Any() {
 		return "tokens: the invitation is left"

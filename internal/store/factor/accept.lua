@@ -41,6 +41,7 @@ for i = 1, #all, 2 do
   elseif string.sub(all[i], 1, 7) == 'origin/' then
     origins, known = origins + 1, known or all[i] == 'origin/' .. ARGV[8]
     local used = tonumber(all[i + 1]) or 0
+    if used > now then used = 0 end -- the clock was wrong; ticket.lua does the same
     if not at or used < at then oldest, at = all[i], used end
   end
 end

@@ -5,11 +5,11 @@
 //
 //	~/factor/{PRK}    ticket/HASH: UNTIL GENERATION STEP ORIGIN ATTEMPTS
 //	                  ticket/HASH: - UNTIL GENERATION ATTEMPT    a spent ticket, for an hour
-//	                  KIND/ID: MADE USED LABEL ACCEPTED SEALED    a factor
-//	                  pending/ID: UNTIL LABEL SEALED       a factor that is being enrolled
-//	                  tries/ORIGIN: SINCE COUNT            wrong attempts
-//	                  origin/ORIGIN: USED                  an origin that has signed in
-//	                  spent/HASH: UNTIL ATTEMPT            an answer of a passkey that signed in
+//	                  KIND/ID: MADE USED LABEL ACCEPTED SEALED   a factor
+//	                  pending/ID: UNTIL LABEL SEALED             a factor that is being enrolled
+//	                  tries/ORIGIN: SINCE COUNT                  wrong attempts
+//	                  origin/ORIGIN: USED                        an origin that has signed in
+//	                  spent/HASH: UNTIL ATTEMPT                  a passkey's answer that signed in
 //
 // A ticket shows only that its holder has taken the first step of a login. HASH is the hash of the
 // ticket's secret. UNTIL is the time in milliseconds at which it expires. The ticket is valid while
@@ -190,7 +190,7 @@ type Spend struct {
 	Generation string
 	Attempt    string
 	Factor     string // the name of its member
-	Number     int64  // a TOTP time step, the place of a recovery code, or a passkey counter
+	Number     int64  // a TOTP time step, the index of a recovery code, or a passkey counter
 	Origin     string
 	Now        time.Time // zero: the server's clock
 }

@@ -105,7 +105,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// TestMalformedTickets checks that ParseTicket refuses malformed members.
+// TestMalformedTickets checks that ParseTicket parses a ticket and refuses malformed members.
 func TestMalformedTickets(t *testing.T) {
 	if got, err := factor.ParseTicket("ticket/a", "5 b s o x.y."); err != nil || got.Tries != 2 || !got.Until.Equal(time.UnixMilli(5)) {
 		t.Errorf("got %+v, error %v, want two attempts and the end at 5 ms", got, err)

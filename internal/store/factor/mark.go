@@ -7,8 +7,8 @@ import (
 
 // Fields of an entry that has a factor.
 const (
-	// FieldMark lists the factors of an entry, as a Mark. A first step alone, such as a password,
-	// does not sign in to an entry that has this field. Factors that are stored but not listed have
+	// FieldMark lists the factors of an entry, as a Mark. In an entry that has this field, a first
+	// step alone, such as a password, signs nobody in. Factors that are stored but not listed have
 	// no effect: they are leftovers of removed factors or of an earlier entry.
 	FieldMark = "~factor"
 	// FieldHash holds the password hash of such an entry.

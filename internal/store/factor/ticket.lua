@@ -18,7 +18,7 @@
 -- counted.
 --
 -- A proof is a number that a factor accepts: the step of a time-based code, which must be later
--- than the last one, the place of a recovery code, which is accepted once, or the counter of a
+-- than the last one, the index of a recovery code, which is accepted once, or the counter of a
 -- passkey, which must be larger than the last one unless that is 0. The value of a factor is
 -- "MADE USED LABEL ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them.
 -- The pairs show whether the proof of an attempt that is sent again was already accepted.
@@ -30,7 +30,7 @@
 --
 -- KEYS[1]  the record
 -- ARGV[1]  issue | try | spend      ARGV[2]  the time, "" for the server's
--- ARGV[3]  name of the ticket       ARGV[4]  bond
+-- ARGV[3]  name of the ticket       ARGV[4]  the entry's generation, to which the ticket is bound
 -- ARGV[5]  for "issue", how long the ticket is valid, in milliseconds; otherwise the attempt
 -- ARGV[6..9]  for "issue": step, origin, and the maximum numbers of tickets and of spent tickets
 -- ARGV[6..9]  for "try": the maximum number of attempts, the origin, the maximum number of wrong
@@ -78,7 +78,8 @@ local function budget_of(origin, window)
   return budget, math.min(since, now), count -- the clock may have been ahead
 end
 
--- oldest_origin returns the origin that a new one displaces, or nil.
+-- oldest_origin returns the origin that a new one displaces, or nil. One with a time ahead of now
+-- counts as the oldest: the clock was wrong, and it would stay longest.
 local function oldest_origin(origin, maximum)
   if redis.call('HEXISTS', record, 'origin/' .. origin) == 1 then return nil end
   local all, number, oldest, at = redis.call('HGETALL', record), 0, nil, nil
@@ -86,6 +87,7 @@ local function oldest_origin(origin, maximum)
     if string.sub(all[i], 1, 7) == 'origin/' then
       number = number + 1
       local used = tonumber(all[i + 1]) or 0
+      if used > now then used = 0 end
       if not at or used < at then oldest, at = all[i], used end
     end
   end

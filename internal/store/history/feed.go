@@ -199,9 +199,9 @@ func LinesBefore(part int, found []StreamEntry, position string) (all []FeedLine
 }
 
 // feedLines returns lines of the stream entry as lines of a feed. texts holds all lines of the
-// entry, or only the last ones. A line without a number gets one. history.lua gives the line the
-// same number in the history of its account, unless the history already has a line with that number
-// or a higher one.
+// stream entry, or only the last ones. A line without a number gets one. history.lua gives the line
+// the same number in the history of its entry, unless the history already has a line with that
+// number or a higher one.
 func (e StreamEntry) feedLines(part int, texts []string) []FeedLine {
 	ms, n, _ := ParseID(e.ID + ":0")
 	added, skipped := ms*1000+n>>16%1000, len(e.lines())-len(texts)

@@ -62,6 +62,10 @@ while #names > 4096 do names = string.match(names, ' (.*)') end
 local kept = late and life or string.format('%d', 2 * hour)
 local refused = save(KEYS[1], names, kept)
 if refused then return refused end
-local _, add_error = add(table.concat(new, '\n'))
-if add_error then save(KEYS[1], added, kept) end -- the lines were not added
+local id, add_error = add(table.concat(new, '\n'))
+if add_error then
+  save(KEYS[1], added, kept) -- the lines were not added
+elseif not late and tonumber(string.match(id, '^%d+')) > real + soon then
+  save(KEYS[1], names, life) -- the clock was ahead: in_stream would not find the lines
+end
 return add_error or #new

@@ -29,15 +29,15 @@ import (
 )
 
 // Lua precedes every script that adds to a history or a feed. NoteLua adds lines to an entry's
-// history, and TellLua a line to a feed only. FeedLua copies to a cluster's feed those lines of a
-// history that the feed lacks. TrimLua trims a feed.
+// history, and FeedLineLua a line to a feed only. FeedLua copies to a cluster's feed those lines of
+// a history that the feed lacks. TrimLua trims a feed.
 var (
 	//go:embed history.lua
 	Lua string
 	//go:embed note.lua
 	NoteLua string
-	//go:embed tell.lua
-	TellLua string
+	//go:embed feedline.lua
+	FeedLineLua string
 	//go:embed feed.lua
 	FeedLua string
 	//go:embed trim.lua
@@ -132,12 +132,12 @@ func (n Note) Args(where string, maxEntries int64, prk recordkey.Key) []string {
 	return []string{strconv.FormatInt(maxEntries, 10), about, strings.Join(n.markedLines(), "\n"), where + arg.Time(n.Now)}
 }
 
-// TellSince is the index of the argument of tell.lua that says how long ago the line was first
+// TellSince is the index of the argument of feedline.lua that says how long ago the line was first
 // sent, if it is sent again.
 const TellSince = 1
 
-// TellArgs returns the arguments of tell.lua.
-func (n Note) TellArgs(maxEntries int64, prk recordkey.Key) []string {
+// FeedLineArgs returns the arguments of feedline.lua.
+func (n Note) FeedLineArgs(maxEntries int64, prk recordkey.Key) []string {
 	last := n.markedLines()[len(n.Lines)-1]
 	return append([]string{last[strings.LastIndexByte(last, ' ')+1:], ""}, n.Args(InFeed, maxEntries, prk)...)
 }

@@ -14,7 +14,8 @@
 -- writes lines to a history has the entry among its keys. It moves waiting lines into the record
 -- before it adds its own. A line that is in both places counts once. On one server, the script that
 -- writes a line also adds it to the feed. The feed is a stream. Each of its entries holds lines
--- "PRK LINE", with a hyphen in place of the number.
+-- "PRK LINE", with a hyphen in place of the number. If the server's clock was ahead when the last
+-- entry was added, the lines of later ones have numbers.
 --
 -- A script writes lines after it has made the change that they describe. So if the server refuses
 -- one of its writes, no line describes a change that was not made. Lines of a change that wait in
@@ -34,9 +35,14 @@ if about ~= '' then
 end
 local life, day = '7776000000', '86400000' -- milliseconds
 
--- now returns the time in microseconds, as digits. This is the time in the last argument or,
--- without it, the time at which the stream entry id was added or, without an id, the server's time.
+-- numbered is the time in microseconds, as digits, if add has given the lines numbers of their own.
+local numbered
+
+-- now returns the time in microseconds, as digits. This is numbered or, if the lines have no
+-- numbers, the time in the last argument or, without it, the time at which the stream entry id was
+-- added or, without an id, the server's time.
 local function now(id)
+  if numbered then return numbered end
   if #about > 1 then return string.sub(about, 2) .. '000' end
   if id then
     local at = string.find(id, '-', 1, true)
@@ -47,8 +53,21 @@ local function now(id)
 end
 
 -- add appends a text to the feed. It returns the ID of the new stream entry, or nil and the error.
+-- The ID says when the lines were added, unless the feed has a later one already, because the
+-- server's clock was ahead. Then the lines get the time as their numbers.
 local function add(text)
-  local id = redis.pcall('XADD', feed, 'MAXLEN', '~', max_entries, '*', 'e', text)
+  local clock = redis.call('TIME')
+  local at = clock[1] .. string.sub('00' .. math.floor(clock[2] / 1000), -3)
+  local id = redis.pcall('XADD', feed, 'MAXLEN', '~', max_entries, at .. '-*', 'e', text)
+  if type(id) == 'table' and id.err and string.find(id.err, 'equal or smaller', 1, true) then
+    numbered = now()
+    local number = tonumber(numbered) - 1
+    text = string.gsub(text, '[^\n]+', function(line)
+      number = number + 1
+      return (string.gsub(line, ' %- ', string.format(' %.0f ', number), 1))
+    end)
+    id = redis.pcall('XADD', feed, 'MAXLEN', '~', max_entries, '*', 'e', text)
+  end
   if type(id) == 'table' and id.err then return nil, redis.error_reply(id.err) end
   return id
 end

@@ -20,9 +20,9 @@ type Line struct {
 
 // Limits on the length of words of a history line, in bytes.
 const (
-	maxWho    = 80
-	maxOrigin = 80 // also for the purpose
-	maxFields = 500
+	maxWho        = 80
+	maxOriginWord = 80 // also for the purpose
+	maxFields     = 500
 )
 
 // emptyWord stands for an empty word. No other word is escaped to it.
@@ -30,7 +30,7 @@ const emptyWord = "/"
 
 // String returns the line without its time: KIND WHO ORIGIN FIELDS PURPOSE.
 func (l Line) String() string {
-	return strings.Join([]string{l.Kind, escapeWord(l.Who, maxWho), escapeWord(l.Origin, maxOrigin), joinFields(l.Fields), escapeWord(l.Purpose, maxOrigin)}, " ")
+	return strings.Join([]string{l.Kind, escapeWord(l.Who, maxWho), escapeWord(l.Origin, maxOriginWord), joinFields(l.Fields), escapeWord(l.Purpose, maxOriginWord)}, " ")
 }
 
 // ParseLine parses a line of a history. It returns false if the text has too few words.

@@ -19,7 +19,7 @@ var (
 )
 
 // IssueTicket implements [store.Factors] with one script, which may be sent again.
-func (ks *Keys) IssueTicket(ctx context.Context, i factor.Issue) (factor.Ticket, error) {
+func (ks *OneSlot) IssueTicket(ctx context.Context, i factor.Issue) (factor.Ticket, error) {
 	texts, err := ks.runOnFactors(ctx, "issuing a ticket", TicketScript, i.PRK, i.Args())
 	if err != nil {
 		return factor.Ticket{}, err
@@ -35,7 +35,7 @@ func (ks *Keys) IssueTicket(ctx context.Context, i factor.Issue) (factor.Ticket,
 }
 
 // TryTicket implements [store.Factors] with one script, which may be sent again.
-func (ks *Keys) TryTicket(ctx context.Context, t factor.Try) (factor.Tried, error) {
+func (ks *OneSlot) TryTicket(ctx context.Context, t factor.Try) (factor.Tried, error) {
 	texts, err := ks.runOnFactors(ctx, "counting an attempt", TicketScript, t.PRK, t.Args())
 	if err != nil {
 		return factor.Tried{}, err
@@ -51,7 +51,7 @@ func (ks *Keys) TryTicket(ctx context.Context, t factor.Try) (factor.Tried, erro
 }
 
 // SpendTicket implements [store.Factors] with one script, which may be sent again.
-func (ks *Keys) SpendTicket(ctx context.Context, s factor.Spend) error {
+func (ks *OneSlot) SpendTicket(ctx context.Context, s factor.Spend) error {
 	texts, err := ks.runOnFactors(ctx, "spending a ticket", TicketScript, s.PRK, s.Args())
 	if err == nil && len(texts) > 1 {
 		return store.ErrConflict
@@ -60,7 +60,7 @@ func (ks *Keys) SpendTicket(ctx context.Context, s factor.Spend) error {
 }
 
 // AcceptPasskey implements [store.Factors] with one script, which may be sent again.
-func (ks *Keys) AcceptPasskey(ctx context.Context, a factor.Accept) (wait time.Duration, err error) {
+func (ks *OneSlot) AcceptPasskey(ctx context.Context, a factor.Accept) (wait time.Duration, err error) {
 	texts, err := ks.runOnFactors(ctx, "accepting a passkey", AcceptScript, a.PRK, a.Args())
 	if err != nil {
 		return 0, err
@@ -76,13 +76,13 @@ func (ks *Keys) AcceptPasskey(ctx context.Context, a factor.Accept) (wait time.D
 }
 
 // BeginEnrolment implements [store.Factors] with one script, which may be sent again.
-func (ks *Keys) BeginEnrolment(ctx context.Context, prk recordkey.Key, p factor.Pending, now time.Time) error {
+func (ks *OneSlot) BeginEnrolment(ctx context.Context, prk recordkey.Key, p factor.Pending, now time.Time) error {
 	_, err := ks.runOnFactors(ctx, "storing a pending factor", EnrolScript, prk, p.BeginArgs(now))
 	return err
 }
 
 // StoreFactors implements [store.Factors] with one script, which may be sent again.
-func (ks *Keys) StoreFactors(
+func (ks *OneSlot) StoreFactors(
 	ctx context.Context, prk recordkey.Key, pending string, factors []factor.Factor, now time.Time,
 ) error {
 	_, err := ks.runOnFactors(ctx, "storing a factor", EnrolScript, prk, factor.ConfirmArgs(now, pending, factors))
@@ -90,13 +90,13 @@ func (ks *Keys) StoreFactors(
 }
 
 // ForgetFactors implements [store.Factors] with one script, which may be sent again.
-func (ks *Keys) ForgetFactors(ctx context.Context, prk recordkey.Key, names []string) error {
+func (ks *OneSlot) ForgetFactors(ctx context.Context, prk recordkey.Key, names []string) error {
 	_, err := ks.runOnFactors(ctx, "removing factors", EnrolScript, prk, factor.ForgetArgs(names))
 	return err
 }
 
 // ReplaceFactor implements [store.Factors] with one script, which may be sent again.
-func (ks *Keys) ReplaceFactor(ctx context.Context, prk recordkey.Key, old, replacement factor.Factor) error {
+func (ks *OneSlot) ReplaceFactor(ctx context.Context, prk recordkey.Key, old, replacement factor.Factor) error {
 	_, err := ks.runOnFactors(ctx, "replacing a factor", EnrolScript, prk, factor.ReplaceArgs(old, replacement))
 	if err == store.ErrNotFound {
 		return store.ErrConflict
@@ -105,7 +105,7 @@ func (ks *Keys) ReplaceFactor(ctx context.Context, prk recordkey.Key, old, repla
 }
 
 // ReadFactors implements [store.Factors].
-func (ks *Keys) ReadFactors(ctx context.Context, prk recordkey.Key, names []string, now time.Time) (time.Time, []string, error) {
+func (ks *OneSlot) ReadFactors(ctx context.Context, prk recordkey.Key, names []string, now time.Time) (time.Time, []string, error) {
 	texts, err := ks.runOnFactors(ctx, "reading factors", EnrolScript, prk, factor.ReadArgs(now, names))
 	if err != nil {
 		return time.Time{}, nil, redisx.IgnoreUnknownOutcome(err)
@@ -122,7 +122,7 @@ func (ks *Keys) ReadFactors(ctx context.Context, prk recordkey.Key, names []stri
 
 // runOnFactors runs a script on the record of an entry's factors. It returns ErrNotFound if the
 // reply is empty.
-func (ks *Keys) runOnFactors(
+func (ks *OneSlot) runOnFactors(
 	ctx context.Context, step string, script redisx.Script, prk recordkey.Key, args []string,
 ) ([]string, error) {
 	key, err := factor.Key(prk)

@@ -13,7 +13,7 @@ import (
 // FindWithoutScript answers lookups with two rounds of plain commands: first SRKs, then the entries
 // that they name. It is for clusters, and for servers whose scripts may not read keys that the call
 // does not name.
-func (ks *Keys) FindWithoutScript(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+func (ks *OneSlot) FindWithoutScript(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := ks.findByCommands(ctx, lookups)
 	for i := range found {
 		if l := lookups[i]; len(l.SRKs) > 1 && !l.All {
@@ -28,7 +28,7 @@ func (ks *Keys) FindWithoutScript(ctx context.Context, lookups []store.Lookup) (
 // recheck repeats a lookup whose two reads may have seen different moments. If a value moves
 // between the reads, it may be found nowhere, or both in the entry that gives it up and in the
 // entry that takes it.
-func (ks *Keys) recheck(ctx context.Context, l store.Lookup, f store.Found) (store.Found, error) {
+func (ks *OneSlot) recheck(ctx context.Context, l store.Lookup, f store.Found) (store.Found, error) {
 	for range 2 {
 		nowhere := errors.Is(f.Err, store.ErrNotFound)
 		if !nowhere && !errors.Is(f.Err, store.ErrCorrupt) {
@@ -45,7 +45,7 @@ func (ks *Keys) recheck(ctx context.Context, l store.Lookup, f store.Found) (sto
 	return f, nil
 }
 
-func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+func (ks *OneSlot) findByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	all, pending := make([]pendingLookup, len(lookups)), make([]*pendingLookup, len(lookups))
 	for i, l := range lookups {
 		all[i].Lookup, pending[i] = l, &all[i]
@@ -67,7 +67,7 @@ func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]s
 // commands. Many lookups cost the server less this way than with one script each. If consistent is
 // false, the two reads may have seen different moments, and the caller must make the lookup again
 // on its own. The only errors are those of the context.
-func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Found, consistent bool, err error) {
+func (ks *OneSlot) FindBatched(ctx context.Context, l store.Lookup) (found store.Found, consistent bool, err error) {
 	p := &pendingLookup{Lookup: l}
 	if err := ks.finds.Do(ctx, p); err != nil {
 		return store.Found{}, false, err
@@ -77,7 +77,7 @@ func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Fo
 
 // findBatch answers the lookups of many callers. If it cannot read them, it marks none as
 // consistent, so that each caller makes its lookup again.
-func (ks *Keys) findBatch(ctx context.Context, pending []*pendingLookup) {
+func (ks *OneSlot) findBatch(ctx context.Context, pending []*pendingLookup) {
 	if ks.read(ctx, pending) != nil {
 		return
 	}
@@ -99,7 +99,7 @@ type pendingLookup struct {
 }
 
 // read answers lookups in two round trips. An error concerns all of them.
-func (ks *Keys) read(ctx context.Context, pending []*pendingLookup) error {
+func (ks *OneSlot) read(ctx context.Context, pending []*pendingLookup) error {
 	var cmds []redis.Cmder
 	for round := range 2 {
 		cmds = cmds[:0]

@@ -26,13 +26,13 @@ var ChangesLua = source("changes")
 var (
 	NoteScript     = redisx.NewScript(redisx.IsNumber, history.Lua, history.NoteLua)
 	TrimScript     = redisx.NewScript(redisx.IsNumber, history.TrimLua)
-	FeedLineScript = redisx.NewScript(redisx.IsNumber, history.Lua, history.TellLua)
+	FeedLineScript = redisx.NewScript(redisx.IsNumber, history.Lua, history.FeedLineLua)
 	FeedScript     = redisx.NewScript(redisx.IsNumber, history.Lua, history.FeedLua)
 )
 
 // AppendNote appends the keys and arguments that history.lua expects to those of a script. where is
 // history.InEntry, InRecord, InBoth or InFeed.
-func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key, n history.Note) ([]string, []string) {
+func (ks *OneSlot) AppendNote(keys, args []string, where string, prk recordkey.Key, n history.Note) ([]string, []string) {
 	if len(n.Lines) == 0 {
 		return keys, append(args, "")
 	}
@@ -51,7 +51,7 @@ func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key,
 }
 
 // FeedEntries implements [store.Engine].
-func (ks *Keys) FeedEntries(feed string) int64 {
+func (ks *OneSlot) FeedEntries(feed string) int64 {
 	if ks.options.FeedEntries > 0 {
 		return ks.options.FeedEntries
 	}
@@ -59,12 +59,12 @@ func (ks *Keys) FeedEntries(feed string) int64 {
 }
 
 // MaxFeedEntries returns FeedEntries as an argument of a script.
-func (ks *Keys) MaxFeedEntries(feed string) string {
+func (ks *OneSlot) MaxFeedEntries(feed string) string {
 	return strconv.FormatInt(ks.FeedEntries(feed), 10)
 }
 
 // FeedKey returns the key of the stream of a feed that has the lines of an entry.
-func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) string {
+func (ks *OneSlot) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) string {
 	part := 0
 	if ks.options.PartitionedFeed {
 		part = history.FeedPart(prk)
@@ -78,7 +78,7 @@ func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) 
 // node that serves all keys of the script. If the entry is the first key, writeNoted then runs the
 // script on the entry only, and the lines wait in the entry. Otherwise it runs the script without
 // the lines, and adds them afterwards.
-func (ks *Keys) writeNoted(
+func (ks *OneSlot) writeNoted(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n history.Note, changed func(reply any) bool,
 ) (reply any, err error) {
 	entry, own := prk.String(), slices.Clip(keys)
@@ -105,7 +105,7 @@ func (ks *Keys) writeNoted(
 
 // writeSeparately does the work of writeNoted if no node serves all the keys. keys holds those that
 // a node serves.
-func (ks *Keys) writeSeparately(
+func (ks *OneSlot) writeSeparately(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n history.Note, changed func(reply any) bool,
 ) (any, error) {
 	if keys[0] == prk.String() {
@@ -125,7 +125,7 @@ func (ks *Keys) writeSeparately(
 
 // withMarks returns n with a Call, which marks its lines, if this is a cluster. There, several
 // commands may send the same line.
-func (ks *Keys) withMarks(n history.Note) history.Note {
+func (ks *OneSlot) withMarks(n history.Note) history.Note {
 	if n.Call == "" && ks.options.Notes == history.InRecord {
 		n.Call = ks.options.NewRev()
 	}
@@ -134,7 +134,7 @@ func (ks *Keys) withMarks(n history.Note) history.Note {
 
 // AfterNote must be called after lines were added. It calls Options.AfterNote or, if that is nil,
 // sometimes trims the feed.
-func (ks *Keys) AfterNote(ctx context.Context, prk recordkey.Key, n history.Note) {
+func (ks *OneSlot) AfterNote(ctx context.Context, prk recordkey.Key, n history.Note) {
 	switch {
 	case len(n.Lines) == 0 || n.Feed == history.FeedNone:
 	case ks.options.AfterNote != nil:
@@ -146,16 +146,16 @@ func (ks *Keys) AfterNote(ctx context.Context, prk recordkey.Key, n history.Note
 }
 
 // writeTogether runs a script. It does not repeat the script if a node does not serve all its keys.
-func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args []string) (reply any, unsure bool, err error) {
+func (ks *OneSlot) writeTogether(ctx context.Context, s redisx.Script, keys, args []string) (reply any, unsure bool, err error) {
 	retry := ks.client.Retry
 	retry.Retryable = func(err error) bool { return ks.client.Retry.Retryable(err) && !redisx.TryAgain(err) }
 	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, ks.client.Process, keys, args) })
 }
 
 // AppendHistory adds lines to the history of a live entry, together with the lines that wait in the
-// entry. If no node serves both records, it adds them to those that wait. Without new lines, it
-// only moves waiting lines to the history.
-func (ks *Keys) AppendHistory(ctx context.Context, prk recordkey.Key, n history.Note) error {
+// entry. If no node serves both records, it adds the new lines to the waiting ones in the entry.
+// Without new lines, it only moves waiting lines to the history.
+func (ks *OneSlot) AppendHistory(ctx context.Context, prk recordkey.Key, n history.Note) error {
 	record, err := history.Key(prk)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (ks *Keys) AppendHistory(ctx context.Context, prk recordkey.Key, n history.
 const trimTimeout = 10 * time.Second
 
 // TrimOccasionally trims a feed about once in a thousand calls. It does not wait for the result.
-func (ks *Keys) TrimOccasionally(ctx context.Context, feed, stream string) {
+func (ks *OneSlot) TrimOccasionally(ctx context.Context, feed, stream string) {
 	if time.Now().UnixMicro()%1000 != 7 {
 		return
 	}
@@ -185,14 +185,14 @@ func (ks *Keys) TrimOccasionally(ctx context.Context, feed, stream string) {
 
 // Trim removes some of the oldest entries of a stream that exceeds a limit. It returns how many
 // entries are left.
-func (ks *Keys) Trim(ctx context.Context, stream string, l history.FeedLimit) (int64, error) {
+func (ks *OneSlot) Trim(ctx context.Context, stream string, l history.FeedLimit) (int64, error) {
 	reply, _, err := ks.client.Write(ctx, TrimScript, []string{stream}, l.TrimArgs())
 	n, _ := reply.(int64)
 	return n, redisx.IgnoreUnknownOutcome(err)
 }
 
 // History implements [store.Engine].
-func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error) {
+func (ks *OneSlot) History(ctx context.Context, prk recordkey.Key) ([]string, error) {
 	all, err := ks.HistoryLines(ctx, prk)
 	return history.OfLatest(all), err
 }
@@ -200,7 +200,7 @@ func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error
 // HistoryLines returns the history of an entry, and of an earlier entry with the same key, in
 // order. It reads the lines that wait in the entry first, so that no line is missing while its
 // successor is present.
-func (ks *Keys) HistoryLines(ctx context.Context, prk recordkey.Key) ([]string, error) {
+func (ks *OneSlot) HistoryLines(ctx context.Context, prk recordkey.Key) ([]string, error) {
 	key, err := history.Key(prk)
 	if err != nil {
 		return nil, err
@@ -216,8 +216,9 @@ func (ks *Keys) HistoryLines(ctx context.Context, prk recordkey.Key) ([]string, 
 	return history.Lines(record, waiting), nil
 }
 
-// linesAt reads lines with a command. It returns "" for a record of another Redis type.
-func (ks *Keys) linesAt(ctx context.Context, args ...any) (string, error) {
+// linesAt reads lines with a command. It returns "" for a record that does not exist or has another
+// Redis type.
+func (ks *OneSlot) linesAt(ctx context.Context, args ...any) (string, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewNoRetryCmd(ctx, args)
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsText|redisx.IsNil)
@@ -230,10 +231,10 @@ func (ks *Keys) linesAt(ctx context.Context, args ...any) (string, error) {
 }
 
 // AppendFeed implements [store.Engine]. A line that is sent again is recognized by its mark.
-func (ks *Keys) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error {
+func (ks *OneSlot) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error {
 	n.Call = ks.options.NewRev()
 	stream, begin := ks.FeedKey(ns, feed, prk), time.Now()
-	args := n.TellArgs(ks.FeedEntries(feed), prk)
+	args := n.FeedLineArgs(ks.FeedEntries(feed), prk)
 	_, _, err := ks.client.Retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure {
 			args[history.TellSince] = arg.Millis(time.Since(begin))
@@ -246,7 +247,7 @@ func (ks *Keys) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed str
 
 // Feed implements [store.Engine] with one command for each part, in one round trip. It needs a
 // second one if a part has a gap.
-func (ks *Keys) Feed(ctx context.Context, f history.Feed) (page history.FeedPage, err error) {
+func (ks *OneSlot) Feed(ctx context.Context, f history.Feed) (page history.FeedPage, err error) {
 	var parts []int
 	var cmds []redis.Cmder
 	for _, part := range f.Parts {
@@ -291,7 +292,7 @@ func (ks *Keys) Feed(ctx context.Context, f history.Feed) (page history.FeedPage
 
 // findContinuations finds the position from which a reader continues in each part that lost the
 // reader's position by trimming or a failover.
-func (ks *Keys) findContinuations(ctx context.Context, f history.Feed, page *history.FeedPage) error {
+func (ks *OneSlot) findContinuations(ctx context.Context, f history.Feed, page *history.FeedPage) error {
 	var parts []int
 	var cmds []redis.Cmder
 	for i, gap := range page.Gap {
@@ -316,7 +317,7 @@ func streamEntry(m redis.XMessage) history.StreamEntry {
 }
 
 // FeedEnd implements [store.Engine].
-func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string, parts []int) (after [history.FeedParts]string, err error) {
+func (ks *OneSlot) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string, parts []int) (after [history.FeedParts]string, err error) {
 	cmds := make([]redis.Cmder, len(parts))
 	for i, part := range parts {
 		key, err := history.FeedKey(ns, name, part)

@@ -17,7 +17,7 @@ import (
 var membersScript = redisx.NewScript(redisx.IsList, source("members"))
 
 // ScanIndex returns the next batch of members of an index.
-func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, error) {
+func (ks *OneSlot) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, error) {
 	const reason = "an index that is not a set (WRONGTYPE)"
 	if ks.options.Sorted {
 		prks, next, err := ScanSorted(ctx, ks.client, "scanmembers", s.Index.String(), s.Cursor, s.Count)
@@ -58,7 +58,7 @@ func ScanSorted(ctx context.Context, c *redisx.Client, command, subject, cursor 
 }
 
 // Cardinalities implements [store.Engine].
-func (ks *Keys) Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]int64, error) {
+func (ks *OneSlot) Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]int64, error) {
 	pipe := ks.client.Pipeline()
 	cmds := make([]*redis.IntCmd, len(indexes))
 	for i, k := range indexes {
@@ -87,7 +87,7 @@ func (ks *Keys) Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]i
 
 // HasMembers implements [store.Engine]. With atOnce it uses a transaction if all keys are on one
 // server.
-func (ks *Keys) HasMembers(ctx context.Context, members []store.Member, atOnce bool) ([]bool, error) {
+func (ks *OneSlot) HasMembers(ctx context.Context, members []store.Member, atOnce bool) ([]bool, error) {
 	pipe := ks.client.Pipeline()
 	if atOnce && ks.options.OneSlot {
 		pipe = ks.client.TxPipeline()
@@ -116,7 +116,7 @@ func (ks *Keys) HasMembers(ctx context.Context, members []store.Member, atOnce b
 }
 
 // Order implements [store.Engine].
-func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
+func (ks *OneSlot) Order(ctx context.Context, o store.Order) ([]string, error) {
 	command, from, to := "zrangebylex", o.Min.Lex("-"), o.Max.Lex("+")
 	if o.Reverse {
 		command, from, to = "zrevrangebylex", to, from
@@ -133,7 +133,7 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 }
 
 // CountOrder implements [store.Engine].
-func (ks *Keys) CountOrder(ctx context.Context, o store.Order) (int64, error) {
+func (ks *OneSlot) CountOrder(ctx context.Context, o store.Order) (int64, error) {
 	n, err := ks.client.Do(ctx, "zlexcount", o.Key.String(), o.Min.Lex("-"), o.Max.Lex("+")).Int64()
 	return n, readError(o.Key, err, NotSortedSet)
 }

@@ -17,7 +17,7 @@ import (
 
 // ReadRaw implements [store.Engine] in one round trip, or in two for store.RawAll: the first one
 // reads the types, the second one the contents.
-func (ks *Keys) ReadRaw(ctx context.Context, at []store.RawRead) ([]store.Raw, error) {
+func (ks *OneSlot) ReadRaw(ctx context.Context, at []store.RawRead) ([]store.Raw, error) {
 	raws, decoders, pipe := make([]store.Raw, len(at)), make([]decoder, len(at)), ks.client.Pipeline()
 	if ks.options.OneSlot {
 		queueTexts(ctx, pipe, at, decoders)

@@ -26,7 +26,7 @@ func TestMessages(t *testing.T) {
 		var r store.Raw
 		err := decodeMessages(&r, tt.reply)
 		if tt.want < 0 && !errors.Is(err, store.ErrReply) || tt.want >= 0 && (err != nil || len(r.Messages) != tt.want) {
-			t.Errorf("%s: got %d messages and %v, want %d", name, len(r.Messages), err, tt.want)
+			t.Errorf("%s: got %d messages, error %v; want %d messages (-1: an error)", name, len(r.Messages), err, tt.want)
 		}
 	}
 }

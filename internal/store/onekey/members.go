@@ -22,7 +22,7 @@ type Aligner func(ctx context.Context, set recordkey.Key, members []string) erro
 
 // scanSet returns the next page of a set and the cursor of the page after it, or 0 after the last
 // page. A record of another Redis type is not a set and has no members.
-func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members []string, next uint64, isSet bool, err error) {
+func (ks *OneSlot) scanSet(ctx context.Context, set string, cursor uint64) (members []string, next uint64, isSet bool, err error) {
 	command := []any{"sscan", set, strconv.FormatUint(cursor, 10), "count", ks.options.MemberBatch}
 	shape := redisx.IsList
 	if ks.options.Sorted {
@@ -48,7 +48,7 @@ func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members
 
 // Members reads up to about MemberBatch members of a set, which may be absent. whole reports
 // whether these are all members. isSet is false if the record has another Redis type.
-func (ks *Keys) Members(ctx context.Context, set string) (members []string, whole, isSet bool, err error) {
+func (ks *OneSlot) Members(ctx context.Context, set string) (members []string, whole, isSet bool, err error) {
 	for cursor := uint64(0); ; {
 		var page []string
 		page, cursor, isSet, err = ks.scanSet(ctx, set, cursor)
@@ -62,7 +62,7 @@ func (ks *Keys) Members(ctx context.Context, set string) (members []string, whol
 }
 
 // allMembers reads a whole set page by page. isSet is false if the record has another Redis type.
-func (ks *Keys) allMembers(ctx context.Context, set string) (members []string, isSet bool, err error) {
+func (ks *OneSlot) allMembers(ctx context.Context, set string) (members []string, isSet bool, err error) {
 	err = rereadUntilComplete(func() (lacks bool, err error) {
 		pages := 0
 		for cursor := uint64(0); err == nil && (pages == 0 || cursor != 0); pages++ {
@@ -84,7 +84,7 @@ func (ks *Keys) allMembers(ctx context.Context, set string) (members []string, i
 
 // EachPage calls do with the members of a set, up to MemberBatch at a time, until the set is empty.
 // do must remove them from the set.
-func (ks *Keys) EachPage(ctx context.Context, set string, do func(members []string) error) error {
+func (ks *OneSlot) EachPage(ctx context.Context, set string, do func(members []string) error) error {
 	for found := true; found; {
 		found = false
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {
@@ -108,7 +108,7 @@ func (ks *Keys) EachPage(ctx context.Context, set string, do func(members []stri
 // a batch, it calls align, which updates the index sets of these members to match set. Drain may be
 // interrupted and repeated, and several processes may drain a set at the same time. If the record
 // at key has another Redis type, Drain deletes it at once.
-func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align Aligner) error {
+func (ks *OneSlot) Drain(ctx context.Context, key string, set recordkey.Key, align Aligner) error {
 	err := ks.EachPage(ctx, key, func(members []string) error {
 		if err := align(ctx, set, members); err != nil {
 			return err
@@ -122,13 +122,13 @@ func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align 
 }
 
 // sendCount sends a command that returns a number and may arrive twice.
-func (ks *Keys) sendCount(ctx context.Context, command []any) error {
+func (ks *OneSlot) sendCount(ctx context.Context, command []any) error {
 	_, err := ks.askCount(ctx, command)
 	return err
 }
 
 // askCount works like sendCount, and returns the number.
-func (ks *Keys) askCount(ctx context.Context, command []any) (int64, error) {
+func (ks *OneSlot) askCount(ctx context.Context, command []any) (int64, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewNoRetryCmd(ctx, command)
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsNumber)
@@ -138,7 +138,7 @@ func (ks *Keys) askCount(ctx context.Context, command []any) (int64, error) {
 }
 
 // DrainAll drains the records that a ~drop field names, and then removes the field.
-func (ks *Keys) DrainAll(ctx context.Context, entry recordkey.Key, text string, align Aligner) error {
+func (ks *OneSlot) DrainAll(ctx context.Context, entry recordkey.Key, text string, align Aligner) error {
 	for _, d := range store.ParseDropped(entry, text) {
 		if err := ks.Drain(ctx, store.DropKey(d.Record, d.Rev), d.Record, align); err != nil {
 			return err
@@ -153,7 +153,7 @@ var pageCommands = map[string]string{"SMEMBERS": "SSCAN", "HGETALL": "HSCAN"}
 
 // ReadPages reads a tertiary record with run, which runs one command. It reads a set or a hash page
 // by page.
-func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) (store.Reply, error) {
+func (ks *OneSlot) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) (store.Reply, error) {
 	scan, ok := pageCommands[op.Command]
 	if !ok || ks.options.Sorted {
 		return run(op)
@@ -189,15 +189,16 @@ func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) 
 	return all, nil
 }
 
-// maxRereads limits how often a record is read that has more elements than the pages had. The
-// record may also have grown meanwhile.
-const maxRereads = 4
+// maxReads limits how often the pages of a record are read. A record that keeps growing always has
+// more elements than its pages had.
+const maxReads = 4
 
-// rereadUntilComplete calls read, which reads the pages of a set or a hash, until it reports that
-// they lack nothing. If a replica replaces the server, or the record moves to another node, between
-// two pages, the cursor means something else there, and the pages lack elements.
+// rereadUntilComplete calls read, which reads the pages of a set or a hash, until read reports that
+// they lack nothing, but at most maxReads times. If a replica replaces the server, or the record
+// moves to another node, between two pages, the cursor means something else there, and the pages
+// lack elements.
 func rereadUntilComplete(read func() (lacks bool, err error)) error {
-	for range maxRereads {
+	for range maxReads {
 		if lacks, err := read(); !lacks || err != nil {
 			return err
 		}
@@ -220,7 +221,7 @@ func distinct(kind string, values []string) int {
 
 // PageCommand returns the command, without its key, that reads one page of a record of a Redis
 // type. The page begins at a position that ParsePage returned, or at the beginning for "".
-func (ks *Keys) PageCommand(kind, at string) []string {
+func (ks *OneSlot) PageCommand(kind, at string) []string {
 	at, size := cmp.Or(at, "0"), ks.PageSize()
 	first, _ := strconv.Atoi(at)
 	last := strconv.Itoa(first + size - 1)
@@ -239,7 +240,7 @@ func (ks *Keys) PageCommand(kind, at string) []string {
 
 // ParsePage returns the values of a page and the position of the next one, which is "" after the
 // last page.
-func (ks *Keys) ParsePage(kind, at string, reply store.Reply) (values []string, next string, err error) {
+func (ks *OneSlot) ParsePage(kind, at string, reply store.Reply) (values []string, next string, err error) {
 	first, _ := strconv.Atoi(at)
 	values, size := reply.Items, ks.PageSize()
 	switch {
@@ -258,7 +259,7 @@ func (ks *Keys) ParsePage(kind, at string, reply store.Reply) (values []string, 
 }
 
 // PageSize returns the approximate number of elements that one command reads.
-func (ks *Keys) PageSize() int {
+func (ks *OneSlot) PageSize() int {
 	if ks.options.Sorted {
 		return 1 << 30
 	}
@@ -268,7 +269,7 @@ func (ks *Keys) PageSize() int {
 // ReadRest returns the values of a record whose first page had the values first. It reads one page
 // after another from the position at. If the record meanwhile gets another Redis type, it returns
 // the values read so far.
-func (ks *Keys) ReadRest(ctx context.Context, key recordkey.Key, kind, at string, first []string) (all []string, err error) {
+func (ks *OneSlot) ReadRest(ctx context.Context, key recordkey.Key, kind, at string, first []string) (all []string, err error) {
 	all = first
 	err = rereadUntilComplete(func() (lacks bool, err error) {
 		for more := true; more; more = at != "" {
@@ -303,7 +304,7 @@ func (ks *Keys) ReadRest(ctx context.Context, key recordkey.Key, kind, at string
 }
 
 // readAt sends a command, whose words lack the key, that reads a record.
-func (ks *Keys) readAt(ctx context.Context, key recordkey.Key, words []string) (store.Reply, error) {
+func (ks *OneSlot) readAt(ctx context.Context, key recordkey.Key, words []string) (store.Reply, error) {
 	cmd := ks.client.Do(ctx, redisx.AppendWords([]any{words[0], key.String()}, words[1:])...)
 	reply, err := redisx.ParseReply(words[0], cmd.Val())
 	return reply, cmp.Or(cmd.Err(), err)

@@ -26,23 +26,23 @@ var (
 	//go:embed scripts
 	scripts embed.FS
 
-	RemoveScript      = redisx.NewScript(redisx.IsNumber, source("remove"))
-	RestateScript     = redisx.NewScript(redisx.IsNumber, source("restate"))
-	TombstoneLua      = source("tombstone")
-	BuryScript        = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
-	ForgetScript      = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("forget"))
-	UnholdScript      = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
-	RestoreHeldScript = redisx.NewScript(redisx.IsNumber, source("restoreheld"))
-	PreserveScript    = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("preserve"))
-	MoveHoldScript    = redisx.NewScript(redisx.IsNumber, source("movehold"))
-	PromoteScript     = redisx.NewScript(redisx.IsNumber, source("promote"))
-	FilledScript      = redisx.NewScript(redisx.IsNumber, source("filled"))
+	RemoveScript          = redisx.NewScript(redisx.IsNumber, source("remove"))
+	ReplaceSchemaScript   = redisx.NewScript(redisx.IsNumber, source("replaceschema"))
+	TombstoneLua          = source("tombstone")
+	FinishTombstoneScript = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("finishtombstone"))
+	ForgetScript          = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("forget"))
+	UnholdScript          = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
+	RestoreHeldScript     = redisx.NewScript(redisx.IsNumber, source("restoreheld"))
+	PreserveScript        = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("preserve"))
+	MoveHoldScript        = redisx.NewScript(redisx.IsNumber, source("movehold"))
+	PromoteScript         = redisx.NewScript(redisx.IsNumber, source("promote"))
+	FilledScript          = redisx.NewScript(redisx.IsNumber, source("filled"))
 )
 
 func source(name string) string { return redisx.Source(scripts, name) }
 
-// Keys implements the methods of an engine that need only one slot at a time.
-type Keys struct {
+// OneSlot implements the methods of an engine that need only one slot at a time.
+type OneSlot struct {
 	client  *redisx.Client
 	finds   *redisx.Batcher[*pendingLookup]
 	options Options
@@ -51,7 +51,8 @@ type Keys struct {
 
 // Options describes the server of a client and how the engine uses it.
 type Options struct {
-	// OneSlot says that all keys are on one server, so that one command may read many strings.
+	// OneSlot says that all keys are on one server, so that any of them may be used together in a
+	// command or a transaction.
 	OneSlot bool
 	// Sorted means that the server is the embedded store. It has commands of its own for scans
 	// (ScanSorted), and returns a whole record at once for SSCAN and HSCAN.
@@ -81,8 +82,8 @@ type Options struct {
 	Close func() error
 }
 
-// New returns the Keys for a client.
-func New(client *redisx.Client, o Options) *Keys {
+// New returns the methods for a client.
+func New(client *redisx.Client, o Options) *OneSlot {
 	if o.Close == nil {
 		o.Close = func() error { return nil }
 	}
@@ -91,29 +92,29 @@ func New(client *redisx.Client, o Options) *Keys {
 		o.NewRev = store.NewRev
 	}
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
-	ks := &Keys{client: client, options: o}
+	ks := &OneSlot{client: client, options: o}
 	ks.finds = redisx.NewBatcher(redisx.MaxBatch, ks.findBatch)
 	return ks
 }
 
 // Client returns the client that the engine was given. Callers observe it, and tests use it to read
 // records directly.
-func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClient }
+func (ks *OneSlot) Client() redis.UniversalClient { return ks.client.UniversalClient }
 
 // Ping implements [store.Engine].
-func (ks *Keys) Ping(ctx context.Context) error {
+func (ks *OneSlot) Ping(ctx context.Context) error {
 	err := ks.client.Ping(ctx).Err()
-	if redis.HasErrorPrefix(err, "MISCONF") { // it cannot save, so it refuses PING, but not reads
-		return nil
+	if redis.HasErrorPrefix(err, "MISCONF") {
+		return nil // a server that cannot save its data refuses PING, but not reads
 	}
 	return redisx.Fail(err)
 }
 
 // Close implements [store.Engine]. Further calls return the same error.
-func (ks *Keys) Close() error { return ks.options.Close() }
+func (ks *OneSlot) Close() error { return ks.options.Close() }
 
 // Bulk implements [store.Engine].
-func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
+func (ks *OneSlot) Bulk(ctx context.Context) (context.Context, func(context.Context) error) {
 	if ks.options.Bulk == nil {
 		return ctx, func(context.Context) error { return nil }
 	}
@@ -124,14 +125,14 @@ func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context
 // Repair carries out the steps that need one slot: store.FinishDelete, store.ForgetUID,
 // store.ForgetHeld, store.RestoreHeld, store.MoveHeld, store.Preserve, store.ReplaceSchema, and
 // store.Remove, which on a cluster must have no owner. It does nothing for store.Publish.
-func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
+func (ks *OneSlot) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
 		return ks.remove(ctx, s)
 	case store.ReplaceSchema:
-		return ks.restate(ctx, s)
+		return ks.replaceSchema(ctx, s)
 	case store.FinishDelete:
-		return ks.bury(ctx, s.Entry)
+		return ks.finishTombstone(ctx, s.Entry)
 	case store.RestoreHeld:
 		return ks.restoreHeld(ctx, s)
 	case store.ForgetHeld:
@@ -149,31 +150,31 @@ func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	return false, fmt.Errorf("unknown repair step: %T", s)
 }
 
-// bury finishes a delete. It passes the record of tokens to the script only if the script has to
-// remove something from it: in a slot that is being migrated, there may be no node that serves both
-// keys.
-func (ks *Keys) bury(ctx context.Context, entry recordkey.Key) (bool, error) {
+// finishTombstone finishes a delete. It passes the record of tokens to the script only if the
+// script has to remove something from it: in a slot that is being migrated, there may be no node
+// that serves both keys.
+func (ks *OneSlot) finishTombstone(ctx context.Context, entry recordkey.Key) (bool, error) {
 	tokens, err := token.Key(entry)
 	if err != nil {
 		return false, err
 	}
 	args := []string{ks.options.TombstoneLife}
-	reply, _, err := ks.client.Write(ctx, BuryScript, []string{entry.String()}, args)
+	reply, _, err := ks.client.Write(ctx, FinishTombstoneScript, []string{entry.String()}, args)
 	if reply == int64(2) {
-		reply, _, err = ks.client.Write(ctx, BuryScript, []string{entry.String(), tokens.String()}, args)
+		reply, _, err = ks.client.Write(ctx, FinishTombstoneScript, []string{entry.String(), tokens.String()}, args)
 	}
 	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
 // forget makes a retired UID free again.
-func (ks *Keys) forget(ctx context.Context, entry recordkey.Key) (bool, error) {
+func (ks *OneSlot) forget(ctx context.Context, entry recordkey.Key) (bool, error) {
 	reply, unsure, err := ks.client.Write(ctx, ForgetScript, []string{entry.String()}, []string{ks.options.TombstoneLife})
 	return reply == int64(1) || unsure, err
 }
 
-// restoreHeld writes the SRK of a held value if it is absent, or lengthens its life. On a cluster,
-// a new SRK has a rev that no attempt has.
-func (ks *Keys) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, error) {
+// restoreHeld writes the SRK of a held value, or lengthens the life of one that exists. On a
+// cluster, a new SRK has a rev that no attempt has.
+func (ks *OneSlot) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, error) {
 	rest := ""
 	if !ks.options.OneSlot {
 		rest = " " + ks.options.NewRev()
@@ -188,13 +189,13 @@ func (ks *Keys) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, err
 }
 
 // forgetHeld removes a held value from a tombstone.
-func (ks *Keys) forgetHeld(ctx context.Context, f store.ForgetHeld) (bool, error) {
+func (ks *OneSlot) forgetHeld(ctx context.Context, f store.ForgetHeld) (bool, error) {
 	reply, unsure, err := ks.client.Write(ctx, UnholdScript, []string{f.Entry.String()}, []string{store.FieldHeld(f.Field, f.Value)})
 	return reply == int64(1) || unsure, err
 }
 
 // moveHeld moves a held value to another field or canonical form, or removes it.
-func (ks *Keys) moveHeld(ctx context.Context, m store.MoveHeld) (bool, error) {
+func (ks *OneSlot) moveHeld(ctx context.Context, m store.MoveHeld) (bool, error) {
 	to := ""
 	if m.To != (store.HeldValue{}) {
 		to = m.To.Name()
@@ -203,7 +204,7 @@ func (ks *Keys) moveHeld(ctx context.Context, m store.MoveHeld) (bool, error) {
 	return reply == int64(1) || unsure, redisx.IgnoreUnknownOutcome(err)
 }
 
-func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
+func (ks *OneSlot) remove(ctx context.Context, r store.Remove) (bool, error) {
 	keys := []string{r.Key}
 	if r.Owner != "" {
 		keys = append(keys, r.Owner)
@@ -217,7 +218,7 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 // RemoveUntil removes a record as store.Remove describes. It returns ErrConflict if a schema other
 // than r.Schema is stored, or after until, a time in milliseconds by the server's clock; "" means
 // no limit.
-func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
+func (ks *OneSlot) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
 	args := []string{r.Kind, arg.Bool(r.Seen.Exists), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
 	reply, _, err := ks.client.Write(ctx, RemoveScript, keys, args)
 	if err == nil && reply == int64(-1) {
@@ -226,9 +227,9 @@ func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, 
 	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
-// restate replaces the stored schema. Every later change by another writer is checked against the
-// new schema.
-func (ks *Keys) restate(ctx context.Context, r store.ReplaceSchema) (bool, error) {
+// replaceSchema replaces the stored schema. Every later change by another writer is checked against
+// the new schema.
+func (ks *OneSlot) replaceSchema(ctx context.Context, r store.ReplaceSchema) (bool, error) {
 	g := r.Guard
 	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewNoRetryCmd(ctx, []any{"sadd", g.Types.String(), g.Key.Parts()[1]})
@@ -241,12 +242,12 @@ func (ks *Keys) restate(ctx context.Context, r store.ReplaceSchema) (bool, error
 	for _, f := range r.Fields {
 		args = append(args, f.Field, f.Wire)
 	}
-	return ks.RunBool(ctx, RestateScript, []string{g.Key.String()}, args...)
+	return ks.RunBool(ctx, ReplaceSchemaScript, []string{g.Key.String()}, args...)
 }
 
 // Complete puts the records that a ~fill field names in their places. Any process may do so, any
 // number of times.
-func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, align Aligner) error {
+func (ks *OneSlot) Complete(ctx context.Context, entry recordkey.Key, fill string, align Aligner) error {
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
 		members, aside, err := ks.promote(ctx, p, f.Rev)
@@ -269,7 +270,7 @@ func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, 
 // it got them from the reply to the move, a lost reply would lose them. aside reports whether the
 // replaced set may lie at store.DropKey and must still be drained there, either because it was
 // large, or because another call moved it there and died.
-func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (members []string, aside bool, err error) {
+func (ks *OneSlot) promote(ctx context.Context, p store.FillPart, rev string) (members []string, aside bool, err error) {
 	stage := store.PreparedKey(p.Set, rev)
 	keys := []string{stage, p.Set.String()}
 	if p.Indexed {
@@ -294,13 +295,13 @@ func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (memb
 }
 
 // RunBool runs a script that may arrive twice, and reports whether it returned 1.
-func (ks *Keys) RunBool(ctx context.Context, s redisx.Script, keys []string, args ...string) (bool, error) {
+func (ks *OneSlot) RunBool(ctx context.Context, s redisx.Script, keys []string, args ...string) (bool, error) {
 	reply, _, err := ks.client.Write(ctx, s, keys, args)
 	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
 // Secret implements [store.Engine].
-func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
+func (ks *OneSlot) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
 	secret, err := ks.client.Get(ctx, key.String()).Result()
 	// Some callers store locks, which may be removed again before they are read.
 	for left := 3; left > 0 && errors.Is(err, redis.Nil); left-- {

@@ -25,7 +25,7 @@ var (
 // StartSession implements [store.Engine] with two scripts, each of which may be sent again. If all
 // sessions of the entry are ended between the two, the session that the second script stores is
 // bound to an old epoch and therefore invalid.
-func (ks *Keys) StartSession(ctx context.Context, s session.Start) (session.Session, error) {
+func (ks *OneSlot) StartSession(ctx context.Context, s session.Start) (session.Session, error) {
 	epoch, err := ks.sessionEpoch(ctx, s)
 	if err != nil {
 		return session.Session{}, err
@@ -41,7 +41,7 @@ func (ks *Keys) StartSession(ctx context.Context, s session.Start) (session.Sess
 }
 
 // sessionEpoch returns the epoch to which a session of the entry is bound, if a session may begin.
-func (ks *Keys) sessionEpoch(ctx context.Context, s session.Start) (string, error) {
+func (ks *OneSlot) sessionEpoch(ctx context.Context, s session.Start) (string, error) {
 	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, s.EpochArgs())
 	if err != nil {
 		return "", fmt.Errorf("starting a session: %w", redisx.IgnoreUnknownOutcome(err))
@@ -57,13 +57,13 @@ func (ks *Keys) sessionEpoch(ctx context.Context, s session.Start) (string, erro
 }
 
 // ListSessions implements [store.Sessions].
-func (ks *Keys) ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]session.Session, error) {
+func (ks *OneSlot) ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]session.Session, error) {
 	texts, err := ks.runSessions(ctx, prk, history.Note{}, session.Args(session.List, now, "", generation))
 	return session.ParseAll(texts), redisx.IgnoreUnknownOutcome(err)
 }
 
 // VerifySession implements [store.Sessions] with one script, which may be sent again.
-func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (session.Session, error) {
+func (ks *OneSlot) VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (session.Session, error) {
 	texts, err := ks.runSessions(ctx, prk, history.Note{}, session.Args(session.Verify, now, id, generation))
 	if err != nil {
 		return session.Session{}, err
@@ -76,20 +76,20 @@ func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, genera
 
 // EndSession implements [store.Sessions] with one script, which may be sent again: the session
 // records the call that ended it.
-func (ks *Keys) EndSession(ctx context.Context, prk recordkey.Key, id string, n history.Note, now time.Time) (bool, error) {
+func (ks *OneSlot) EndSession(ctx context.Context, prk recordkey.Key, id string, n history.Note, now time.Time) (bool, error) {
 	texts, err := ks.runSessions(ctx, prk, n, session.Args(session.End, now, id, ks.options.NewRev()))
 	return len(texts) > 0, err
 }
 
 // ClearSessions implements [store.Sessions] with one script, which may be sent again.
-func (ks *Keys) ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error {
+func (ks *OneSlot) ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error {
 	_, err := ks.runSessions(ctx, prk, history.Note{}, session.Args(session.Clear, now, "", generation))
 	return err
 }
 
 // runSessions runs the session script, and returns its reply. If the script changed anything, n is
 // added to the history.
-func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, n history.Note, args []string) ([]string, error) {
+func (ks *OneSlot) runSessions(ctx context.Context, prk recordkey.Key, n history.Note, args []string) ([]string, error) {
 	key, err := session.Key(prk)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, n history.No
 // time in one round trip. The order of these reads does not matter, because neither an ended
 // session nor an old epoch becomes valid again, unless a server was full when the session ended;
 // see session.lua.
-func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, session.Session, error) {
+func (ks *OneSlot) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, session.Session, error) {
 	key, err := session.Key(prk)
 	if err != nil {
 		return store.Record{}, session.Session{}, err
@@ -134,7 +134,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	}
 	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, session.Args(session.Seen, now, id, ""))
 	if err != nil {
-		// Only the stored time stays. Callers compute from Seen how long ago Verified is.
+		// Only the stored time stays old. Callers compute from Seen how long ago Verified is.
 		s.Seen = now
 		return found.Record, s.AsOf(now), nil
 	}
@@ -157,7 +157,7 @@ type sessionQuery struct {
 	sent       time.Time // when the query was made, if keepsTime
 }
 
-func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) sessionQuery {
+func (ks *OneSlot) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) sessionQuery {
 	q := sessionQuery{
 		member: redisx.NewNoRetryCmd(ctx, []any{"hget", key, id}), entry: redis.NewMapStringStringCmd(ctx, "hgetall", prk.String()), callerTime: now,
 	}
@@ -176,13 +176,13 @@ func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id 
 	return q
 }
 
-// keepsTime reports whether the engine computes the time from earlier replies. It does not on a
-// cluster, whose nodes have clocks of their own, nor in an embedded store, which is asked at no
-// cost and whose clock tests set.
-func (ks *Keys) keepsTime() bool { return ks.options.OneSlot && !ks.options.Sorted }
+// keepsTime reports whether the engine computes the time from earlier replies. It does not do so on
+// a cluster, whose nodes have clocks of their own, or in an embedded store, whose clock costs
+// nothing to read and may be set by a test.
+func (ks *OneSlot) keepsTime() bool { return ks.options.OneSlot && !ks.options.Sorted }
 
 // timeOf returns the time at which the commands of a query were answered.
-func (ks *Keys) timeOf(q sessionQuery) time.Time {
+func (ks *OneSlot) timeOf(q sessionQuery) time.Time {
 	switch {
 	case q.clock != nil:
 		if ks.keepsTime() {
@@ -197,7 +197,7 @@ func (ks *Keys) timeOf(q sessionQuery) time.Time {
 
 // timeCommand returns the command that asks the server of a key for its time. On a cluster, TIME
 // without a key goes to any node.
-func (ks *Keys) timeCommand(key string) []any {
+func (ks *OneSlot) timeCommand(key string) []any {
 	if ks.options.OneSlot {
 		return []any{"time"}
 	}
@@ -205,7 +205,7 @@ func (ks *Keys) timeCommand(key string) []any {
 }
 
 // Time implements [store.Engine].
-func (ks *Keys) Time(ctx context.Context, key recordkey.Key) (time.Time, error) {
+func (ks *OneSlot) Time(ctx context.Context, key recordkey.Key) (time.Time, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewNoRetryCmd(ctx, ks.timeCommand(key.String()))
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsTexts)

@@ -19,39 +19,39 @@ var (
 )
 
 // Admit implements [store.Engine] with one script for both counters.
-func (ks *Keys) Admit(ctx context.Context, c throttle.Counters) (throttle.Admission, error) {
+func (ks *OneSlot) Admit(ctx context.Context, c throttle.Counters) (throttle.Admission, error) {
 	return ks.throttle(ctx, throttle.Admit, c, throttle.Admission{})
 }
 
 // LoginWait implements [store.Engine].
-func (ks *Keys) LoginWait(ctx context.Context, c throttle.Counters) (time.Duration, error) {
+func (ks *OneSlot) LoginWait(ctx context.Context, c throttle.Counters) (time.Duration, error) {
 	admission, err := ks.WouldAdmit(ctx, c)
 	return admission.Wait, err
 }
 
 // WouldAdmit returns what Admit would return, without counting the attempt.
-func (ks *Keys) WouldAdmit(ctx context.Context, c throttle.Counters) (throttle.Admission, error) {
+func (ks *OneSlot) WouldAdmit(ctx context.Context, c throttle.Counters) (throttle.Admission, error) {
 	return ks.throttle(ctx, throttle.Ask, c, throttle.Admission{})
 }
 
 // Undo implements [store.Engine].
-func (ks *Keys) Undo(ctx context.Context, c throttle.Counters, as throttle.Admission) error {
+func (ks *OneSlot) Undo(ctx context.Context, c throttle.Counters, as throttle.Admission) error {
 	return ks.undo(ctx, throttle.Forgive, c, as)
 }
 
 // Withdraw takes back an admission whose attempt did not take place. On a cluster, each call
 // changes only the counters of the account or only those of the origin.
-func (ks *Keys) Withdraw(ctx context.Context, c throttle.Counters, as throttle.Admission) error {
+func (ks *OneSlot) Withdraw(ctx context.Context, c throttle.Counters, as throttle.Admission) error {
 	return ks.undo(ctx, throttle.Withdraw, c, as)
 }
 
 // Reset implements [store.Engine].
-func (ks *Keys) Reset(ctx context.Context, c throttle.Counters) error {
+func (ks *OneSlot) Reset(ctx context.Context, c throttle.Counters) error {
 	return ks.undo(ctx, throttle.Reset, c, throttle.Admission{})
 }
 
 // undo changes counters, but those of the origin only if they counted the attempt.
-func (ks *Keys) undo(ctx context.Context, verb throttle.Verb, c throttle.Counters, as throttle.Admission) error {
+func (ks *OneSlot) undo(ctx context.Context, verb throttle.Verb, c throttle.Counters, as throttle.Admission) error {
 	if !as.AtOrigin {
 		c.Origin = recordkey.Key{}
 	}
@@ -59,9 +59,9 @@ func (ks *Keys) undo(ctx context.Context, verb throttle.Verb, c throttle.Counter
 	return err
 }
 
-// throttle sends the throttle script until it is answered. The script recognizes a call that it has
-// already carried out (I7).
-func (ks *Keys) throttle(ctx context.Context, verb throttle.Verb, c throttle.Counters, as throttle.Admission) (throttle.Admission, error) {
+// throttle runs the throttle script. It sends the script again after a lost reply, but no later
+// than throttle.ResendLimit. The script recognizes a call that it has already carried out (I7).
+func (ks *OneSlot) throttle(ctx context.Context, verb throttle.Verb, c throttle.Counters, as throttle.Admission) (throttle.Admission, error) {
 	call := throttle.NewCall(verb, store.NewRev(), c, as)
 	if len(call.Keys) == 0 {
 		return throttle.Admission{}, nil
@@ -88,7 +88,7 @@ func (ks *Keys) throttle(ctx context.Context, verb throttle.Verb, c throttle.Cou
 
 // ThrottleState implements [store.Engine] with the same script as Admit, so that the rules are in
 // one place. The verb Look only reads, so the script may arrive twice.
-func (ks *Keys) ThrottleState(ctx context.Context, c throttle.Counters) (throttle.State, error) {
+func (ks *OneSlot) ThrottleState(ctx context.Context, c throttle.Counters) (throttle.State, error) {
 	c = throttle.Counters{Account: c.Account, Now: c.Now}
 	call := throttle.NewCall(throttle.Look, store.NewRev(), c, throttle.Admission{})
 	const doing = "reading the counted attempts"
@@ -121,7 +121,7 @@ func parseCounts[T any](doing string, call throttle.Call, reply any, parse func(
 
 // Limit implements [store.Engine] with one script. If the script is sent again after a lost reply,
 // it counts twice, which allows fewer uses, never more.
-func (ks *Keys) Limit(ctx context.Context, l throttle.Limit) (time.Duration, error) {
+func (ks *OneSlot) Limit(ctx context.Context, l throttle.Limit) (time.Duration, error) {
 	reply, _, err := ks.client.Write(ctx, LimitScript, []string{l.Counter.String()}, l.Args())
 	if err != nil {
 		return 0, fmt.Errorf("counting: %w", redisx.IgnoreUnknownOutcome(err))

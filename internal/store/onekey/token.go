@@ -23,7 +23,7 @@ var (
 )
 
 // Spend implements [store.Tokens] with one script, which may be sent again.
-func (ks *Keys) Spend(ctx context.Context, ns recordkey.Namespace, hash string, life time.Duration) (bool, error) {
+func (ks *OneSlot) Spend(ctx context.Context, ns recordkey.Namespace, hash string, life time.Duration) (bool, error) {
 	key, err := token.SpentKey(ns, hash)
 	if err != nil {
 		return false, err
@@ -36,7 +36,7 @@ func (ks *Keys) Spend(ctx context.Context, ns recordkey.Namespace, hash string, 
 }
 
 // Issue implements [store.Engine] with one script, which may be sent again.
-func (ks *Keys) Issue(ctx context.Context, i token.Issue) error {
+func (ks *OneSlot) Issue(ctx context.Context, i token.Issue) error {
 	key, err := token.Key(i.PRK)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (ks *Keys) Issue(ctx context.Context, i token.Issue) error {
 }
 
 // Invite implements [store.Engine] with one script, which may be sent again.
-func (ks *Keys) Invite(ctx context.Context, i token.Invitation) (token.Token, error) {
+func (ks *OneSlot) Invite(ctx context.Context, i token.Invitation) (token.Token, error) {
 	key, err := token.Key(i.PRK)
 	if err != nil {
 		return token.Token{}, err
@@ -77,7 +77,7 @@ func (ks *Keys) Invite(ctx context.Context, i token.Invitation) (token.Token, er
 }
 
 // Peek implements [store.Engine] with one script, which only reads and therefore may arrive twice.
-func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, time.Duration, error) {
+func (ks *OneSlot) Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, time.Duration, error) {
 	key, err := token.Key(prk)
 	if err != nil {
 		return token.Token{}, 0, err
@@ -87,7 +87,7 @@ func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now ti
 
 // PeekIssued implements [store.Engine]. If the token is not in the record, it also looks in the
 // entry.
-func (ks *Keys) PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, error) {
+func (ks *OneSlot) PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, error) {
 	t, _, err := ks.Peek(ctx, prk, hash, now)
 	if errors.Is(err, store.ErrNotFound) {
 		t, _, err = ks.peek(ctx, prk, hash, now, true)
@@ -95,7 +95,7 @@ func (ks *Keys) PeekIssued(ctx context.Context, prk recordkey.Key, hash string, 
 	return t, err
 }
 
-func (ks *Keys) peek(ctx context.Context, key recordkey.Key, hash string, now time.Time, waiting bool) (token.Token, time.Duration, error) {
+func (ks *OneSlot) peek(ctx context.Context, key recordkey.Key, hash string, now time.Time, waiting bool) (token.Token, time.Duration, error) {
 	reply, _, err := ks.client.Write(ctx, PeekScript, []string{key.String()}, token.PeekArgs(hash, now, waiting))
 	if err != nil {
 		return token.Token{}, 0, redisx.IgnoreUnknownOutcome(err)

@@ -124,8 +124,8 @@ func Sent(err error) bool {
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// Fail adds to an error of the client what it means for the store. It wraps the error in
-// ErrUnavailable or ErrUnsuitable if one of these applies.
+// Fail classifies an error of the client. It wraps the error in ErrUnavailable or ErrUnsuitable if
+// one of these applies.
 func Fail(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnsuitable):

@@ -98,7 +98,7 @@ func TestParseReply(t *testing.T) {
 		{"LRANGE", []any{"a", int64(2)}, store.Reply{Items: []string{"a", "2"}}, true},
 		{"SMEMBERS", []any{}, store.Reply{}, true},
 		{"LRANGE", []any{"a", nil}, store.Reply{}, false},
-		// RESP3 returns pairs as lists in a list.
+		// RESP3 returns pairs as nested lists, which become one list.
 		{"LRANGE", []any{[]any{}, "a"}, store.Reply{Items: []string{"a"}}, true},
 		{"LRANGE", []any{errors.New("x")}, store.Reply{}, false},
 		{"ZSCORE", 3.5, store.Reply{Text: "3.5"}, true},

@@ -26,7 +26,7 @@ const (
 	IsTexts
 )
 
-var shapeNames = []string{"a number", "a text", "nil", "a list", "a list that begins with a word", "a list of texts"}
+var shapeNames = []string{"a number", "a string", "nil", "a list", "a list that begins with a word", "a list of strings"}
 
 func (s Shape) String() string {
 	var names []string
@@ -92,22 +92,21 @@ func List(cmd *redis.Cmd, n int) ([]any, error) {
 	return list, cmp.Or(err, CheckLength(len(list), n))
 }
 
-// CheckLength returns ErrReply unless a list has as many answers as there were questions.
+// CheckLength returns ErrReply unless a list has the expected length.
 func CheckLength(got, want int) error {
 	if got == want {
 		return nil
 	}
-	return fmt.Errorf("%w: %d answers, want %d", store.ErrReply, got, want)
+	return fmt.Errorf("%w: a list of %d items, want %d", store.ErrReply, got, want)
 }
 
 // UnknownWord returns ErrReply for a word that none of our scripts returns.
 func UnknownWord(word string) error {
 	const most = 40
-	return fmt.Errorf("%w: unknown answer %.*q", store.ErrReply, most, word)
+	return fmt.Errorf("%w: unknown word %.*q", store.ErrReply, most, word)
 }
 
-// FoundAt returns the answer for the reply to HGETALL at a PRK, or for the error of reading it
-// (I3).
+// FoundAt converts what HGETALL of a PRK returned, fields or an error, to a store.Found (I3).
 func FoundAt(key recordkey.Key, fields map[string]string, err error) store.Found {
 	switch {
 	case WrongType(err):
@@ -150,8 +149,8 @@ func ParseReply(command string, v any) (r store.Reply, err error) {
 	return r, nil
 }
 
-// flatten converts a reply of RESP3 to the form of RESP2: it turns maps and nested lists into one
-// flat list, and floating-point numbers, and integers in a list, into texts.
+// flatten converts a reply of RESP3 to the form of RESP2. It turns maps and nested lists into one
+// flat list. It turns floating-point numbers, and integers in a list, into texts.
 func flatten(v any) any {
 	var list []any
 	switch v := v.(type) {

@@ -283,10 +283,16 @@ type Process func(ctx context.Context, cmd redis.Cmder) error
 
 // Read runs a script by its hash, or by its source if the server does not have it.
 func (s Script) Read(ctx context.Context, process Process, keys, args []string) (any, error) {
-	cmd := redis.NewCmd(ctx, s.EvalSHAArgs(keys, args)...)
+	return s.run(ctx, process, s.EvalSHAArgs(keys, args))
+}
+
+// run sends a call of the script by its hash and, if the server does not have the script, by its
+// source.
+func (s Script) run(ctx context.Context, process Process, call []any) (any, error) {
+	cmd := redis.NewCmd(ctx, call...)
 	err := process(ctx, cmd)
 	if NoScript(err) {
-		cmd = redis.NewCmd(ctx, s.EvalArgs(keys, args)...)
+		cmd = redis.NewCmd(ctx, s.bySource(call)...)
 		err = process(ctx, cmd)
 	}
 	return Answer(cmd, err, s.Reply)
@@ -294,21 +300,31 @@ func (s Script) Read(ctx context.Context, process Process, keys, args []string) 
 
 // Write runs a script as Read does, except that the client does not repeat it, because it writes.
 func (s Script) Write(ctx context.Context, process Process, keys, args []string) (any, error) {
-	once := func(ctx context.Context, cmd redis.Cmder) error { return process(ctx, NoRetryCmd{cmd.(*redis.Cmd)}) }
-	return s.Read(ctx, once, keys, args)
+	return s.WriteCall(ctx, process, s.EvalSHAArgs(keys, args))
 }
+
+// WriteCall does the same as Write for a command that begins with the result of Call.
+func (s Script) WriteCall(ctx context.Context, process Process, call []any) (any, error) {
+	once := func(ctx context.Context, cmd redis.Cmder) error { return process(ctx, NoRetryCmd{cmd.(*redis.Cmd)}) }
+	return s.run(ctx, once, call)
+}
+
+// Call returns the beginning of the command that runs the script by its hash. The caller appends n
+// words: the keys, and then the arguments.
+func (s Script) Call(keys, n int) []any {
+	return append(make([]any, 0, 3+n), "evalsha", s.SHA, keys)
+}
+
+// bySource returns the command that does by the source what call does by the hash.
+func (s Script) bySource(call []any) []any { return append([]any{"eval", s.Source}, call[2:]...) }
 
 // EvalSHAArgs returns the command that runs the script by its hash.
-func (s Script) EvalSHAArgs(keys, args []string) []any { return evalArgs("evalsha", s.SHA, keys, args) }
+func (s Script) EvalSHAArgs(keys, args []string) []any {
+	return AppendWords(AppendWords(s.Call(len(keys), len(keys)+len(args)), keys), args)
+}
 
 // EvalArgs returns the command that runs the script by its source.
-func (s Script) EvalArgs(keys, args []string) []any { return evalArgs("eval", s.Source, keys, args) }
-
-func evalArgs(command, what string, keys, args []string) []any {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, command, what, len(keys))
-	return AppendWords(AppendWords(all, keys), args)
-}
+func (s Script) EvalArgs(keys, args []string) []any { return s.bySource(s.EvalSHAArgs(keys, args)) }
 
 // AppendWords appends pointers to texts, because each text itself would be copied when it becomes
 // an argument.

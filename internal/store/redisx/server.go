@@ -43,8 +43,8 @@ var probes = []struct {
 
 // VerifyTransparent returns an error if commands or replies are changed on the way, so that a reply
 // has another kind or belongs to another command. A router or a hook of the caller may do that, and
-// a ClusterClient with a dynamic command-info resolver does. An engine could then take a missing
-// reply for the answer that a record does not exist.
+// a ClusterClient with a dynamic command-info resolver does. An engine could then conclude from a
+// missing reply that a record does not exist.
 func VerifyTransparent(ctx context.Context, c redis.UniversalClient) error {
 	for _, probe := range probes {
 		cmd := NewNoRetryCmd(ctx, probe.args)

@@ -69,6 +69,7 @@ func parseInfo(name, info string) store.Server {
 	s := store.Server{
 		Name: name, Eviction: infoField(info, "maxmemory_policy"), Replicas: parseNumber(infoField(info, "connected_slaves")),
 		LastSave: infoField(info, "rdb_last_bgsave_status"), LastAppend: infoField(info, "aof_last_write_status"),
+		ReplID: infoField(info, "master_replid"),
 	}
 	// Other products also report the version of Redis that they correspond to.
 	product := cmp.Or(infoField(info, "server_name"), "redis")

@@ -76,7 +76,7 @@ type Session struct {
 	Generation string // the entry's Generation when the session began
 	Begun      time.Time
 	Seen       time.Time // when it was last seen, to the minute
-	Verified   time.Time // when the owner last gave the password
+	Verified   time.Time // when the owner last took a step of a login
 	// VerifiedLevel2 is when the owner last took two steps of a login, or signed in with a passkey.
 	// It is zero in a session of level 1.
 	VerifiedLevel2 time.Time
@@ -87,7 +87,7 @@ type Session struct {
 	Agent  string
 }
 
-// Live reports whether the session has not expired at now. The zero Session has expired.
+// Live reports whether the session has not expired at the time now. The zero Session has expired.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
 // clockTolerance is how far apart the clocks of a server and of the one that takes its place may
@@ -99,8 +99,8 @@ var unknownTime = time.UnixMilli(0)
 
 // AsOf returns the session as of now. If it was verified more than clockTolerance after now, the
 // clock was wrong then, and AsOf replaces that time with unknownTime, so that the owner does not
-// count as just verified until the clock reaches it. If the session was seen after now, it counts
-// as seen now, so that the owner does not count as verified long before.
+// count as just verified until the clock reaches it. If the session was seen after now, AsOf sets
+// Seen to now, because callers measure from Seen how long ago the owner was verified.
 func (s Session) AsOf(now time.Time) Session {
 	for _, at := range []*time.Time{&s.Verified, &s.VerifiedLevel2} {
 		if at.Sub(now) > clockTolerance {

@@ -4,11 +4,11 @@
 -- A member's name is the hash of a secret. Its value is
 --   LIFE IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
 -- LIFE is when the session ends even if it is used; IDLE is how long after SEEN it ends if it is
--- not used; SEEN is when it was last used; VERIFIED is when its owner last gave the password; and
--- BEGUN is when it began. All are in milliseconds. BOND is the generation of the entry
--- (Entry.Generation) when the session began. The session is valid as long as the entry has this
--- generation. ORIGIN and AGENT are escaped texts. Members of other forms, and expired ones, count
--- as absent.
+-- not used; SEEN is when it was last used; VERIFIED is when its owner last took a step of a login,
+-- such as giving the password; and BEGUN is when it began. All are in milliseconds. BOND is the
+-- generation of the entry (Entry.Generation) when the session began. The session is valid as long
+-- as the entry has this generation. ORIGIN and AGENT are escaped texts. Members of other forms, and
+-- expired ones, count as absent.
 --
 -- If the session has level 2, a slash and the time at which its owner last took two steps, or
 -- signed in with a passkey, follow the generation in BOND. Versions that do not know levels take
@@ -143,7 +143,10 @@ if verb == 'begin' then
     local refused = marked() and note_begun()
     return refused or {hash, begun}
   end
-  table.sort(open, function(a, b) return a.begun > b.begun end)
+  -- A session that began ahead of now counts as the oldest: the clock was wrong, and it would stay
+  -- longest.
+  local function since(s) return s.begun > now and 0 or s.begun end
+  table.sort(open, function(a, b) return since(a) > since(b) end)
   for i = tonumber(ARGV[9]), #open do stale[#stale + 1] = open[i].name end
   -- Remove ended sessions beyond the same limit. Otherwise, somebody who keeps signing in and out
   -- would slow down every login.

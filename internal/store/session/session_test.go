@@ -61,8 +61,9 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestLevel2 checks that a session of level 2 keeps its time of level 2, that a password renews
-// only its time of level 1, and that versions that do not know levels do not consider it valid.
+// TestLevel2 checks that a session of level 2 keeps the time of its second step, that a password
+// renews only the time of its first step, and that earlier versions of userdb, which do not know
+// levels, do not consider it valid.
 func TestLevel2(t *testing.T) {
 	c, now := redistest.Shared(t).Client(), time.UnixMilli(1767323045000)
 	key := "~/session/{user/uid:level2}"
@@ -105,7 +106,7 @@ func TestLevel2(t *testing.T) {
 	}
 	// The sixth of eight words is all that earlier versions compare with the generation.
 	if words := strings.Split(text, " "); len(words) != 8 || words[5] == seen.Generation() {
-		t.Errorf("the session is stored as %q, which an earlier version would take for a valid one", text)
+		t.Errorf("the session is stored as %q, want eight words, and one that earlier versions refuse", text)
 	}
 	if got := run(session.Args(session.Clear, later, "", seen.Generation())); got != (session.Session{}) {
 		t.Errorf("cleared: got %+v, want none", got)

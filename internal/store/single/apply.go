@@ -18,9 +18,9 @@ import (
 
 var (
 	createScript = redisx.NewScript(redisx.IsNumber, source("create"))
-	// updateScript makes changes that write no history. It has stubs in place of the history
-	// functions, because defining those would cost Redis 2 µs in each call.
-	updateScript = redisx.NewScript(redisx.IsNumber, "local function permission_error() end\nlocal function note() end\n", source("update"))
+	// updateScript makes changes that write no history. It has no history functions, because
+	// defining them would cost Redis 2 µs in each call.
+	updateScript = redisx.NewScript(redisx.IsNumber, "local permission_error, note\n", source("update"))
 	notedScript  = redisx.NewScript(redisx.IsNumber, history.Lua, source("update"))
 )
 
@@ -74,8 +74,8 @@ func (e *Engine) applyFast(ctx context.Context, c *store.Change, rev string) (re
 	return result, err
 }
 
-// maxShortFacets limits the facets in a change that the short scripts make, since Lua cannot unpack
-// a list of any length.
+// maxShortFacets limits the facets in a change that the short scripts make, since unpack in Lua
+// fails for a long list.
 const maxShortFacets = 1000
 
 // isShort reports whether the short scripts can make a change. They can make most changes that
@@ -99,42 +99,49 @@ func isShort(c *store.Change) bool {
 // noteFits reports whether a create has no line for the history, or one that the entry can hold.
 func noteFits(c *store.Change) bool { return len(c.Note.Lines) == 0 || c.Note.StoredInEntry() }
 
-// applyShort runs create.lua or update.lua, which make the whole change or none of it.
+// applyShort runs create.lua or update.lua, which make the whole change or none of it. Each attempt
+// has a command of its own, because hooks of the client may change the words of a command.
 func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (outcome, error) {
-	named := make([]recordkey.Key, 0, 16)
-	named = append(append(append(named, c.Key, c.Schema.Key), c.Claim...), c.Elsewhere...)
+	reply, unsure, err := e.client.Retry.Do(ctx, func(bool) (any, error) {
+		s, call := e.shortCall(c, rev)
+		return s.WriteCall(ctx, e.client.Process, call)
+	})
+	return outcome{made: reply == int64(1), unsure: unsure}, err
+}
+
+// shortCall returns create.lua or update.lua, and the command that runs it for a change. The words
+// of the command are pointers to texts of c.
+func (e *Engine) shortCall(c *store.Change, rev string) (s redisx.Script, call []any) {
+	texts := appendKeys(make([]string, 0, 20), []recordkey.Key{c.Key, c.Schema.Key}, c.Claim, c.Elsewhere)
+	prk, claims := texts[0][len(c.Key.Namespace().String()):], strconv.Itoa(len(c.Claim))
+	var keys int
+	var note []string
 	if c.Create {
 		for _, d := range c.Schema.Containers(c.Key) { // a create that failed may have left them
-			named = append(named, d.Key)
+			texts = append(texts, d.Key.String())
 		}
-	} else {
-		named = append(named, c.Release...)
-	}
-	keys := appendKeys(make([]string, 0, len(named)+4), named)
-	prk := keys[0][len(c.Key.Namespace().String()):]
-	args := make([]string, 0, 10+2*len(c.Set)+len(c.Unset))
-	args = append(args, c.Schema.Fingerprint, prk, strconv.Itoa(len(c.Claim)))
-	s := createScript
-	if c.Create {
 		var line, maxEntries string
-		keys, line, maxEntries = e.noteCreate(keys, c)
-		args = append(args, line, arg.Time(c.Note.Now), maxEntries, store.FieldRev, rev)
+		texts, line, maxEntries = e.noteCreate(texts, c)
+		s, keys = createScript, len(texts)
+		texts = append(texts, c.Schema.Fingerprint, prk, claims, line, arg.Time(c.Note.Now), maxEntries, store.FieldRev, rev)
 	} else {
-		s = updateScript
-		args = append(args, strconv.Itoa(len(c.Elsewhere)), c.Expected.Rev, rev, strconv.Itoa(len(c.Unset)))
-		args = append(args, c.Unset...)
+		s, texts = updateScript, appendKeys(texts, c.Release)
+		if len(c.Note.Lines) > 0 {
+			s = notedScript
+			texts, note = e.AppendNote(texts, nil, history.InBoth, c.Key, c.Note)
+		}
+		keys = len(texts)
+		texts = append(texts, c.Schema.Fingerprint, prk, claims, strconv.Itoa(len(c.Elsewhere)), c.Expected.Rev, rev, strconv.Itoa(len(c.Unset)))
 	}
-	for _, set := range [...][]store.Facet{c.Set, c.RedundantCanonicals()} {
-		for _, f := range set {
-			args = append(args, f.Field, f.Wire)
+	redundant := c.RedundantCanonicals()
+	call = s.Call(keys, len(texts)+len(c.Unset)+2*len(c.Set)+2*len(redundant)+len(note))
+	call = redisx.AppendWords(redisx.AppendWords(call, texts), c.Unset)
+	for _, set := range [...][]store.Facet{c.Set, redundant} {
+		for i := range set {
+			call = append(call, &set[i].Field, &set[i].Wire)
 		}
 	}
-	if !c.Create && len(c.Note.Lines) > 0 {
-		s = notedScript
-		keys, args = e.AppendNote(keys, args, history.InBoth, c.Key, c.Note)
-	}
-	reply, unsure, err := e.client.Write(ctx, s, keys, args)
-	return outcome{made: reply == int64(1), unsure: unsure}, err
+	return s, redisx.AppendWords(call, note)
 }
 
 // noteCreate returns the history line of a create and the maximum number of entries in the feed, or
@@ -152,17 +159,16 @@ func appendList(args, items []string) []string {
 	return append(append(args, strconv.Itoa(len(items))), items...)
 }
 
-// appendKeys appends the texts of keys. They share one piece of memory.
-func appendKeys(keys []string, more []recordkey.Key) []string {
-	if len(more) == 0 {
-		return keys
-	}
-	var buf [1 << 10]byte
+// appendKeys appends the texts of the keys in some lists. They share one piece of memory.
+func appendKeys(keys []string, lists ...[]recordkey.Key) []string {
+	var buf [512]byte
 	b := buf[:0]
 	ends := make([]int, 0, 16)
-	for _, k := range more {
-		b, _ = k.AppendText(b) // every key of a change is valid
-		ends = append(ends, len(b))
+	for _, list := range lists {
+		for i := range list {
+			b, _ = list[i].AppendText(b) // every key of a change is valid
+			ends = append(ends, len(b))
+		}
 	}
 	texts, at := string(b), 0
 	for _, end := range ends {
@@ -194,10 +200,10 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 			return err
 		}
 		if redisx.Text(reply, 0) == "ok" {
-			e.drain(ctx, c.Key, redisx.Text(reply, 1))
+			e.dropMovedAside(ctx, c.Key, redisx.Text(reply, 1))
 			return nil
 		}
-		if err := a.learn(ctx, reply); err != nil {
+		if err := a.fetchMissing(ctx, reply); err != nil {
 			return err
 		}
 	}
@@ -250,9 +256,9 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 	return redisx.Items(answer), nil
 }
 
-// learn gets the information that the script asked for in its reply. It returns an error if the
-// change cannot be made.
-func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
+// fetchMissing gets the information that the script asked for in its reply. It returns an error if
+// the change cannot be made.
+func (a *attempt) fetchMissing(ctx context.Context, reply []any) (err error) {
 	switch redisx.Text(reply, 0) {
 	case "occupied":
 		a.owners, err = a.parseOwners(reply[1:])

@@ -137,8 +137,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestCacheLimit checks that the cache keeps no more copies than its limit, and always the newest
-// one.
+// TestCacheLimit checks that the cache keeps no more copies than its limit, the newest among them.
 func TestCacheLimit(t *testing.T) {
 	c := newCopies(store.Cache{Entries: 2})
 	for _, key := range []string{"a", "b", "c"} {

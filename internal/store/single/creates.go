@@ -57,8 +57,8 @@ func countWords(c *store.Change) int {
 }
 
 // createWithOthers makes an entry in a script shared with other callers, which costs the server
-// less than half as much as a script for each entry. It fails only if the context ends or the
-// server refuses the script in the middle.
+// less than half as much as a script for each entry. It fails only if the change is invalid, the
+// context ends, or the server refuses the script in the middle.
 func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev string) (outcome, error) {
 	one := &struct {
 		creation
@@ -79,7 +79,7 @@ func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev stri
 const maxConcurrent = 16
 
 // ApplyAll implements [store.Engine]. It puts many creates into each script, sends all scripts in
-// one pipeline, and then makes each of the other changes by itself.
+// one pipeline, and then makes each of the other changes by itself, until one gets no answer.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs, all, quick := make([]error, len(cs)), make([]creation, len(cs)), make([]*creation, 0, len(cs))
 	needs := make(store.KeySet, 4*len(cs))
@@ -101,9 +101,10 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 			rest, indexes = append(rest, cs[i]), append(indexes, i)
 		}
 	}
+	var outage redisx.Outage
 	store.ApplyEach(rest, maxConcurrent, func(j int) {
-		i := indexes[j]
-		errs[i] = e.applyAny(ctx, cs[i], all[i].rev, all[i].result.unsure)
+		i, unsure := indexes[j], all[indexes[j]].result.unsure
+		errs[i] = outage.Do(unsure, func() error { return e.applyAny(ctx, cs[i], all[i].rev, unsure) })
 	})
 	for i := range cs {
 		if errs[i] == nil {

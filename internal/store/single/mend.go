@@ -35,7 +35,7 @@ func (e *Engine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	case store.AwaitSchema:
 		return true, nil // every change compares the schema
 	}
-	return e.Keys.Repair(ctx, s)
+	return e.OneSlot.Repair(ctx, s)
 }
 
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
@@ -102,9 +102,9 @@ func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []strin
 	return nil
 }
 
-// drain drops the records that a change moved aside and named in ~drop of the entry. It ignores
-// failures, since the next change of the entry or a check continues where it stopped.
-func (e *Engine) drain(ctx context.Context, entry recordkey.Key, dropped string) {
+// dropMovedAside drops the records that a change moved aside and named in ~drop of the entry. It
+// ignores failures, since the next change of the entry or a check continues where it stopped.
+func (e *Engine) dropMovedAside(ctx context.Context, entry recordkey.Key, dropped string) {
 	if dropped != "" {
 		_ = e.DrainAll(ctx, entry, dropped, e.realign)
 	}

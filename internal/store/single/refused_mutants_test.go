@@ -10,9 +10,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// refusedMutants lists edits of the scripts. Each removes a safeguard that keeps an account whole
+// refusalMutants lists edits of the scripts. Each removes a safeguard that keeps an account whole
 // if the server refuses a write.
-var refusedMutants = []struct{ name, old, new string }{
+var refusalMutants = []struct{ name, old, new string }{
 	{"tags are dropped before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(set))", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(set))"},
 	{"a tombstone forgets that the UID is retired", ", ['~retired'] = true", ""},
 	{"the tombstone of a retired UID expires", "if fields[i] == '~retired' then return life ~= -1 and redis.call('PERSIST', entry) end", ""},
@@ -28,9 +28,9 @@ var refusedMutants = []struct{ name, old, new string }{
 	{"tags are replaced without a stage", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
 	{"the right to remove facets is not tried", "if unset > 7 or head[5] then", "if false then"},
 	{"a change is recorded before it is made", "refused = not again and (permission_error() or store_schema())", "refused = not again and (note(verb, head[6]) or store_schema())"},
-	{"an update is recorded before it is made", "if refused then return refused end\n-- SRKs that the entry takes", "note('', head[5])\n-- SRKs that the entry takes"},
+	{"an update is recorded before it is made", "  if refused then return refused end\nend\n-- SRKs that the entry takes", "  note('', head[5])\nend\n-- SRKs that the entry takes"},
 	{"a tag is recorded before it is added", "  local refused = due and permission_error()\n", "  local refused = due and note_beside(entry, head[6])\n  due = false\n"},
-	{"a create is recorded before it is made", "local function write()\n  if note", "if note then pcall('XADD', KEYS[#KEYS], '*', 'e', ARGV[2] .. ' - ' .. line) end\nlocal function write()\n  if note"},
+	{"a create is recorded before it is made", "local claimed, reply = ", "if note then pcall('XADD', KEYS[#KEYS], '*', 'e', ARGV[2] .. ' - ' .. line) end\nlocal claimed, reply = "},
 	{"a session is recorded before it starts", "  found = put(", "  note_begun()\n  about = ''\n  found = put("},
 	{"a token is recorded before it is issued", "local ends = string.format('%.0f', now + ARGV[7])", "note_beside(KEYS[1], head[4])\nabout = ''\nlocal ends = string.format('%.0f', now + ARGV[7])"},
 	{"a token is valid before it is stored", "  local first, put, swept = ", "  redis.call('HSET', KEYS[1], '~tokens', first_word)\n  local first, put, swept = "},
@@ -45,7 +45,7 @@ func TestRefusedMutants(t *testing.T) {
 		t.Skip("runs every call with every command refused, for each mutant")
 	}
 	srv := redistest.Start(t)
-	for _, m := range refusedMutants {
+	for _, m := range refusalMutants {
 		t.Run(m.name, func(t *testing.T) {
 			if !slices.ContainsFunc(allScripts, func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
 				t.Fatalf("no script contains the text to replace: %s", m.old)

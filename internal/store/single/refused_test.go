@@ -55,8 +55,8 @@ local redis = {error_reply = real.error_reply, pcall = function(command, ...) re
 `
 
 var allScripts = []redisx.Script{
-	changeScript, createScript, updateScript, notedScript, createsScript, tertiaryScript, onekey.RestateScript, onekey.EpochScript, onekey.SessionScript, onekey.IssueScript,
-	onekey.InviteScript, onekey.LimitScript, onekey.RemoveScript, onekey.BuryScript, onekey.ThrottleScript,
+	changeScript, createScript, updateScript, notedScript, createsScript, tertiaryScript, onekey.ReplaceSchemaScript, onekey.EpochScript, onekey.SessionScript, onekey.IssueScript,
+	onekey.InviteScript, onekey.LimitScript, onekey.RemoveScript, onekey.FinishTombstoneScript, onekey.ThrottleScript,
 	onekey.PreserveScript, onekey.RestoreHeldScript, onekey.UnholdScript,
 }
 

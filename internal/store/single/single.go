@@ -63,7 +63,7 @@ func (e *Engine) Share() (stop func() error, err error) {
 
 // An Engine keeps records on one server, which it reaches through one client.
 type Engine struct {
-	*onekey.Keys
+	*onekey.OneSlot
 	client  *redisx.Client
 	options Options
 
@@ -85,7 +85,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	// With Bulk, every command is sent on its own: the context of a call shows whether it belongs
 	// to a bulk, and a batch of calls has no such context.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Retryable: e.retryable, Sent: e.mayHaveRun, Pause: redisx.SleepWithJitter}, o.Bulk != nil)
-	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, Sorted: o.Embedded, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Lazy: o.Lazy, Close: o.Close, Notes: history.InBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
+	e.OneSlot = onekey.New(e.client, onekey.Options{OneSlot: true, Sorted: o.Embedded, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Lazy: o.Lazy, Close: o.Close, Notes: history.InBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(maxGroup, func(ctx context.Context, all []*creation) { e.createAll(ctx, withoutConflicts(all)) })
 	return e
 }
@@ -122,7 +122,8 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 // sentinelAddr is the address that go-redis reports for a server found through Sentinel.
 const sentinelAddr = "FailoverClient"
 
-// Settle implements [store.Engine]. It never waits, since every change is one script.
+// Settle implements [store.Engine]. It never waits: every change is one script, so no writer is in
+// the middle of one.
 func (e *Engine) Settle(context.Context, int) (bool, error) { return false, nil }
 
 // mayHaveRun reports whether the server may have run the command that failed with err.

@@ -89,7 +89,8 @@ func (e *Engine) tertiary(ctx context.Context, op store.Op, mayStore bool) ([]an
 	return redisx.Items(reply), err
 }
 
-// Read implements [store.Engine]. It runs one script for each entry, all in one round trip.
+// Read implements [store.Engine]. It runs one script for each entry, all in one round trip. The
+// rest of large records takes further round trips.
 func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Entry, error) {
 	pipe := e.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))

@@ -7,14 +7,14 @@
 //	~/throttle/TYPE/nobody/DIGEST  of an identifier that no entry has, by a keyed hash of it
 //	~/throttle/TYPE/origin/DIGEST  of an origin, over all accounts of a type
 //
-// An account's counters, and those of an identifier that no entry has, hold
+// An account's counters, and those of an identifier that no entry has, have
 //
 //	sn su sa   the failures of strangers, the end of their window, the time of the next attempt
 //	o:DIGEST   when the origin with this digest last logged in
 //	n:DIGEST   the failures of this origin on its own budget
 //	fu         the end of the window of those failures
 //
-// and those of an origin hold sn, su and sa. Both also hold, in field k, the calls of the last
+// and those of an origin have sn, su and sa. Both also have, in field k, the calls of the last
 // minute, so that a call that is sent again is counted once. Times are in milliseconds.
 // throttle.lua describes all fields, and how attempts are counted.
 //
@@ -217,7 +217,7 @@ func (c Call) Admission(reply []int64) (Admission, error) {
 	case len(reply) == 1:
 		return Admission{}, ErrMaybeCounted
 	case len(reply) != 3:
-		return Admission{}, fmt.Errorf("%d answers, want 3", len(reply))
+		return Admission{}, fmt.Errorf("a list of %d numbers, want 3", len(reply))
 	}
 	return Admission{Wait: millis(reply[0]), OwnBudget: reply[1] == 1, AtOrigin: reply[2] == 1}, nil
 }
@@ -232,7 +232,7 @@ func (c Call) State(reply []int64) (State, error) {
 	case err != nil:
 		return State{}, err
 	case len(reply) < stateHeader || len(reply)%2 != stateHeader%2:
-		return State{}, fmt.Errorf("%d answers, want %d", len(reply), stateHeader)
+		return State{}, fmt.Errorf("a list of %d numbers, want %d", len(reply), stateHeader)
 	}
 	s := State{Now: time.UnixMilli(reply[1]), Wait: millis(reply[2]), Failures: int(reply[3])}
 	if reply[4] > 0 {

@@ -100,15 +100,16 @@ local function withdraw(h, kind)
   end
 end
 
--- remember makes the origin familiar. A new origin replaces the oldest if there are too many.
+-- remember makes the origin familiar. A new origin replaces the oldest if there are too many. One
+-- with a time ahead of now counts as the oldest: the clock was wrong, and it would stay longest.
 local function remember(h)
   h['o:' .. name], h['n:' .. name] = text(now), nil
-  local n, oldest = 0, nil
+  local n, oldest, first = 0, nil, nil
   for f, v in pairs(h) do
     if has_prefix(f, 'o:') then
       n = n + 1
-      local o = oldest and num(h, oldest)
-      if f ~= 'o:' .. name and (not o or tonumber(v) < o or (tonumber(v) == o and f < oldest)) then oldest = f end
+      local at = tonumber(v) > now and 0 or tonumber(v)
+      if f ~= 'o:' .. name and (not first or at < first or (at == first and f < oldest)) then oldest, first = f, at end
     end
   end
   if n > familiar_origins then h[oldest], h['n:' .. string.sub(oldest, 3)] = nil, nil end

@@ -10,6 +10,9 @@
 // facets, that the token is bound to, in hexadecimal digits with slashes between them. PURPOSE and
 // VALUE are escaped. An invitation is a token at the PRK that its entry will have.
 //
+// A token expires at its time, and ends earlier if it is spent, if a value that it is bound to is
+// changed, or if a change of its entry ends all tokens. A token that has ended is not valid.
+//
 // The entry's field ~tokens, a [Mark], says which members are valid:
 //
 //	~tokens          1XXXXXX HASH...    the newest token, and tokens that have ended

@@ -59,7 +59,7 @@ func TestInvitation(t *testing.T) {
 		case ok != valid:
 			t.Errorf("after %v: got %+v, valid %v; want valid %v", age, got, ok, valid)
 		case valid && (left != time.Hour-age || !reflect.DeepEqual(got, i.Token)):
-			t.Errorf("after %v: got %+v, valid for %v, want %+v", age, got, left, i.Token)
+			t.Errorf("after %v: got %+v, valid for %v; want %+v, valid for %v", age, got, left, i.Token, time.Hour-age)
 		}
 	}
 	open, ok := token.Parse("h", c.HGet(t.Context(), key.String(), "h").Val())

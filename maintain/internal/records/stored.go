@@ -32,9 +32,9 @@ func Digest(typ, text string) uint64 { return maphash.String(seed, typ+"\x00"+te
 
 // A Contest describes a secondary value that several entries have.
 type Contest struct {
-	Type    *change.Type
-	SRK     recordkey.Key   // of the value, in a field in which a holder has it
-	Holders []recordkey.Key // relative PRKs, sorted
+	Type   *change.Type
+	SRK    recordkey.Key   // of the value, in a field in which an owner has it
+	Owners []recordkey.Key // relative PRKs, sorted
 }
 
 // maxRewrites limits how often Rewrite retries on an entry that others are changing.
@@ -85,13 +85,13 @@ func Contests(
 			if found[unique] == nil && wanted[Digest(t.Name, unique)] {
 				found[unique] = &Contest{Type: t, SRK: srk}
 			}
-			if k := found[unique]; k != nil && !slices.Contains(k.Holders, prk) {
-				k.Holders = append(k.Holders, prk)
+			if k := found[unique]; k != nil && !slices.Contains(k.Owners, prk) {
+				k.Owners = append(k.Owners, prk)
 			}
 		}
 	})
 	for _, k := range found {
-		if slices.SortFunc(k.Holders, recordkey.Key.Compare); len(k.Holders) > 1 {
+		if slices.SortFunc(k.Owners, recordkey.Key.Compare); len(k.Owners) > 1 {
 			shared = append(shared, k)
 		}
 	}

@@ -89,7 +89,8 @@ const watch = (job) => {
   if (job.hasAttribute("data-running")) setTimeout(poll, 1000);
 };
 
-// copyable adds a button that copies the text of the element.
+// copyable adds a button that copies the text of the element. If the browser does not allow that,
+// the button selects the text. Pages over plain HTTP from elsewhere have no clipboard.
 const copyable = (code) => {
   if (!navigator.clipboard) return;
   const button = Object.assign(document.createElement("button"), { type: "button", className: "second copy", textContent: "Copy" });
@@ -97,9 +98,16 @@ const copyable = (code) => {
   name.className = "hidden";
   name.textContent = " " + code.dataset.copy;
   button.append(name);
+  button.setAttribute("aria-live", "polite");
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(code.textContent);
-    button.firstChild.textContent = "Copied";
+    for (const other of document.querySelectorAll("button.copy")) other.firstChild.textContent = "Copy";
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.firstChild.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.firstChild.textContent = "Selected";
+    }
   });
   code.after(" ", button);
 };
@@ -125,7 +133,7 @@ addEventListener("keydown", (event) => {
 });
 
 // The search box that has the focus from the start has the cursor before its text. Select the text,
-// so that the next search replaces it, unless somebody has typed meanwhile.
+// so that the next search replaces it, unless somebody has entered text meanwhile.
 const search = document.querySelector("#q[autofocus]");
 if (search && search.value === search.defaultValue) search.select();
 
@@ -148,7 +156,7 @@ document.querySelectorAll("[data-copy]").forEach(copyable);
 
 // When the reader goes back, a browser may restore a page without loading it. A restored form would
 // not start another job but lead to the one that it started before, so load it again. Other pages
-// keep what was typed.
+// keep what was entered.
 addEventListener("pageshow", (event) => {
   if (event.persisted && document.querySelector("input[name=job]")) location.reload();
 });

@@ -37,7 +37,7 @@ type Cache struct {
 	base    context.Context // parent of all contexts for gathering; nil before the first
 	stop    context.CancelFunc
 	running int
-	holders map[string]chan struct{} // by holder; closed when its running figure has been gathered
+	clients map[string]chan struct{} // by client; closed when its running figure has been gathered
 	stopped bool
 }
 
@@ -49,7 +49,7 @@ type Value[T any] struct {
 }
 
 type figure struct {
-	holder       string // the last one for whom it was gathered
+	client       string // the last one for whom it was gathered
 	value        any
 	err          error
 	begun, ended time.Time
@@ -72,15 +72,15 @@ func Gather[T any](ctx context.Context, f *Cache, name string, age time.Duration
 	return GatherFor(ctx, f, "", name, age, gather)
 }
 
-// GatherFor calls [Gather] on behalf of a holder, such as an API key. If another figure is being
-// gathered for that holder, GatherFor first waits for that one, so that no holder can keep out the
-// others. The holder "" has no such limit.
-func GatherFor[T any](ctx context.Context, f *Cache, holder, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
+// GatherFor calls [Gather] on behalf of a client, such as an API key. If another figure is being
+// gathered for that client, GatherFor first waits for that one, so that no client can keep out the
+// others. The client "" has no such limit.
+func GatherFor[T any](ctx context.Context, f *Cache, client, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
 	var fig *figure
 	var err error
 	for again := true; again; {
 		var done chan struct{}
-		fig, done, again, err = f.start(holder, name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
+		fig, done, again, err = f.start(client, name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
 		if done == nil {
 			break
 		}
@@ -101,9 +101,9 @@ func GatherFor[T any](ctx context.Context, f *Cache, holder, name string, age ti
 
 // start begins gathering a figure, unless its value can be reused or it is already being gathered.
 // It returns the figure and a channel that is closed when gathering ends, or nil if there is
-// nothing to wait for. If again is set, the channel belongs to another figure of the holder, and
+// nothing to wait for. If again is set, the channel belongs to another figure of the client, and
 // the caller must call start again once it is closed.
-func (f *Cache) start(holder, name string, age time.Duration, gather func(context.Context) (any, error)) (fig *figure, done chan struct{}, again bool, err error) {
+func (f *Cache) start(client, name string, age time.Duration, gather func(context.Context) (any, error)) (fig *figure, done chan struct{}, again bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fig = f.all[name]; fig == nil {
@@ -114,8 +114,8 @@ func (f *Cache) start(holder, name string, age time.Duration, gather func(contex
 		return fig, nil, false, context.Canceled
 	case fig.done != nil || fig.fresh(age):
 		return fig, fig.done, false, nil
-	case f.holders[holder] != nil:
-		return fig, f.holders[holder], true, nil
+	case f.clients[client] != nil:
+		return fig, f.clients[client], true, nil
 	case f.running >= maxConcurrent:
 		return fig, nil, false, ErrBusy
 	}
@@ -125,7 +125,7 @@ func (f *Cache) start(holder, name string, age time.Duration, gather func(contex
 	if f.all[name] == nil {
 		f.makeRoom()
 	}
-	f.all[name], fig.holder = fig, holder
+	f.all[name], fig.client = fig, client
 	f.running++
 	if f.base == nil {
 		f.base, f.stop = context.WithCancel(context.Background())
@@ -133,11 +133,11 @@ func (f *Cache) start(holder, name string, age time.Duration, gather func(contex
 	ctx, cancel := context.WithTimeout(f.base, gatherTimeout)
 	done = make(chan struct{})
 	fig.done = done
-	if holder != "" {
-		if f.holders == nil {
-			f.holders = map[string]chan struct{}{}
+	if client != "" {
+		if f.clients == nil {
+			f.clients = map[string]chan struct{}{}
 		}
-		f.holders[holder] = done
+		f.clients[client] = done
 	}
 	go func() {
 		defer cancel()
@@ -147,7 +147,7 @@ func (f *Cache) start(holder, name string, age time.Duration, gather func(contex
 		defer f.mu.Unlock()
 		fig.done, fig.err = nil, err
 		f.running--
-		delete(f.holders, holder)
+		delete(f.clients, client)
 		if err == nil {
 			fig.value, fig.begun, fig.ended = value, begun, time.Now()
 		}
@@ -156,8 +156,8 @@ func (f *Cache) start(holder, name string, age time.Duration, gather func(contex
 	return fig, done, false, nil
 }
 
-// makeRoom removes a figure if the cache is full: the oldest one of the holder that has the most.
-// So a holder that asks for many figures displaces only its own. Figures that are being gathered
+// makeRoom removes a figure if the cache is full: the oldest one of the client that has the most.
+// So a client that asks for many figures displaces only its own. Figures that are being gathered
 // stay.
 func (f *Cache) makeRoom() {
 	if len(f.all) < maxFigures {
@@ -165,7 +165,7 @@ func (f *Cache) makeRoom() {
 	}
 	counts := map[string]int{}
 	for _, fig := range f.all {
-		counts[fig.holder]++
+		counts[fig.client]++
 	}
 	var victimName string
 	var victim *figure
@@ -173,8 +173,8 @@ func (f *Cache) makeRoom() {
 		if fig.done != nil {
 			continue
 		}
-		if victim == nil || counts[fig.holder] > counts[victim.holder] ||
-			counts[fig.holder] == counts[victim.holder] && fig.ended.Before(victim.ended) {
+		if victim == nil || counts[fig.client] > counts[victim.client] ||
+			counts[fig.client] == counts[victim.client] && fig.ended.Before(victim.ended) {
 			victimName, victim = name, fig
 		}
 	}

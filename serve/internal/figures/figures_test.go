@@ -39,22 +39,22 @@ func TestFourFigures(t *testing.T) {
 	}
 }
 
-// TestOneForEachHolder checks that figures of one holder are gathered one after the other, that
+// TestOneForEachClient checks that figures of one client are gathered one after the other, that
 // they do not keep out figures of others, and that a figure that is being gathered is shared.
-func TestOneForEachHolder(t *testing.T) {
+func TestOneForEachClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Cache
 		defer f.Close()
 		begun := time.Now()
 		var all sync.WaitGroup
-		ask := func(holder, name string, want time.Duration) {
+		ask := func(client, name string, want time.Duration) {
 			all.Go(func() {
-				one, err := GatherFor(t.Context(), &f, holder, name, 0, func(context.Context) (string, error) {
+				one, err := GatherFor(t.Context(), &f, client, name, 0, func(context.Context) (string, error) {
 					time.Sleep(time.Second / 2)
 					return name, nil
 				})
 				if took := time.Since(begun); err != nil || one.Value != name || took != want {
-					t.Errorf("%s for %s: got %q, %v after %v, want it after %v", name, holder, one.Value, err, took, want)
+					t.Errorf("%s for %s: got %q, %v after %v, want it after %v", name, client, one.Value, err, took, want)
 				}
 			})
 			synctest.Wait()
@@ -62,8 +62,8 @@ func TestOneForEachHolder(t *testing.T) {
 		ask("a", "first", time.Second/2)
 		ask("a", "second", time.Second)
 		ask("a", "first", time.Second/2)
-		for _, holder := range []string{"b", "c", "d"} {
-			ask(holder, "of "+holder, time.Second/2)
+		for _, client := range []string{"b", "c", "d"} {
+			ask(client, "of "+client, time.Second/2)
 		}
 		all.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
@@ -76,21 +76,21 @@ func TestOneForEachHolder(t *testing.T) {
 	})
 }
 
-// TestManyFiguresOfOneHolder checks that a holder that asks for more figures than fit displaces
+// TestManyFiguresOfOneClient checks that a client that asks for more figures than fit displaces
 // only its own: figures of others are reused, and a figure that is being gathered is shared.
-func TestManyFiguresOfOneHolder(t *testing.T) {
+func TestManyFiguresOfOneClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Cache
 		defer f.Close()
 		gathered := 0
-		ask := func(holder, name string, duration time.Duration) {
-			_, err := GatherFor(t.Context(), &f, holder, name, 0, func(context.Context) (int, error) {
+		ask := func(client, name string, duration time.Duration) {
+			_, err := GatherFor(t.Context(), &f, client, name, 0, func(context.Context) (int, error) {
 				gathered++
 				time.Sleep(duration)
 				return 0, nil
 			})
 			if err != nil {
-				t.Errorf("%s for %s: got %v, want no error", name, holder, err)
+				t.Errorf("%s for %s: got %v, want no error", name, client, err)
 			}
 		}
 		ask("", "status", time.Minute)
@@ -110,12 +110,12 @@ func TestManyFiguresOfOneHolder(t *testing.T) {
 		all.Go(func() { ask("d", "running", 0) })
 		all.Wait()
 		if gathered != 0 {
-			t.Errorf("%d figures of other holders were gathered again, want none", gathered)
+			t.Errorf("%d figures of other clients were gathered again, want none", gathered)
 		}
 	})
 }
 
-// TestOneForAll checks that a figure is gathered once for many concurrent callers.
+// TestOneForAll checks that a figure is gathered once for many concurrent clients.
 func TestOneForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Cache

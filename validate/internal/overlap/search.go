@@ -63,13 +63,13 @@ func newSearch(exprs []Expr, longest, work int, allowed func(rune) bool) *search
 
 // run looks for a shortest text that satisfies the expressions and for which the function returns
 // true.
-func (s *search) run(has func(string) bool) Result {
+func (s *search) run(valid func(string) bool) Result {
 	for s.advance() {
 		if end := s.cheapestEnd(); end != noNode {
-			if value := s.text(end); has(value) {
+			if value := s.text(end); valid(value) {
 				return Result{Witness: value, Shortest: true}
 			}
-			return s.enumerate(has)
+			return s.enumerate(valid)
 		}
 	}
 	return Result{Disjoint: s.complete}
@@ -177,19 +177,19 @@ func (s *search) text(id int32) string {
 // An enumeration lists the texts that the automata accept, the shortest first.
 type enumeration struct {
 	*search
-	has  func(string) bool
-	ends [][]bool // by number of remaining characters, then by node: whether a text can end then
-	text []rune
-	left int  // remaining tries for the current length
-	all  bool // whether no text was skipped
+	valid func(string) bool
+	ends  [][]bool // by number of remaining characters, then by node: whether a text can end then
+	text  []rune
+	left  int  // remaining tries for the current length
+	all   bool // whether no text was skipped
 }
 
 // enumerate tries further texts after the first one was rejected.
-func (s *search) enumerate(has func(string) bool) Result {
+func (s *search) enumerate(valid func(string) bool) Result {
 	shortest := s.level
 	for s.advance() {
 	}
-	e := &enumeration{search: s, has: has, all: true}
+	e := &enumeration{search: s, valid: valid, all: true}
 	for size := range s.longest + 1 {
 		if !e.extend() {
 			break
@@ -227,12 +227,12 @@ func (e *enumeration) extend() bool {
 }
 
 // spell tries the texts that continue from a node with size more characters. It stops when one
-// satisfies e.has or no tries are left.
+// satisfies e.valid or no tries are left.
 func (e *enumeration) spell(id int32, size int) bool {
 	if size == 0 {
 		e.left--
 		e.work -= tryWork
-		return e.has(string(e.text))
+		return e.valid(string(e.text))
 	}
 	for class, next := range e.nodes[id].next {
 		if next != noNode && e.ends[size-1][next] && e.spellClass(class, next, size-1) {

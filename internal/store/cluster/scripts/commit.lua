@@ -22,6 +22,8 @@
 --      | {"damaged"}
 --      | {"token", ~rev} if the token to spend is not valid | {"tokens", ~rev} if KEYS[2] is needed
 --
+-- "mend" is the commit of a repair, which may also update a hash that has facets but no ~isa.
+--
 -- "dying" means that records of the deleted entry are still being removed, "filling" that staged
 -- records of an earlier change are not in place yet, "late" that the check of the schema has
 -- expired, and "damaged" that a hash has facets but no ~isa.

@@ -2,9 +2,8 @@
 --
 -- KEYS[1]  the prepared record, at a key that only this attempt uses
 -- ARGV[1]  its time to live, in seconds
--- ARGV[2]  the command that writes the members: SADD, ZADD, HSET or RPUSH, or SET for a record that
---          is only dropped
--- ARGV[3…] the members
+-- ARGV[2]  the command that writes the members: SADD, ZADD, HSET, RPUSH or, for a string, SET
+-- ARGV[3…] the members; for a record that is only dropped, an empty string
 -- Reply: 1
 --
 -- The script may arrive twice. Only RPUSH would have an effect again: for a list, the script skips

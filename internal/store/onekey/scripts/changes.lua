@@ -1,7 +1,8 @@
 -- This source precedes scripts that check whether a command on a tertiary record would change it.
 
--- changes reports whether a command would change a record. If it cannot find out, it returns true
--- and the error, for example WRONGTYPE.
+-- changes reports whether a command would change a record. If it cannot find out, for example
+-- because the record has another type, it returns true and the error (without the error for SET and
+-- UNLINK, which replace or remove a record of any type).
 local function changes(key, command, args)
   local function run(name, ...)
     local reply = redis.pcall(name, key, ...)
@@ -49,6 +50,7 @@ local function changes(key, command, args)
     local _, wrong = run('LLEN')
     return true, wrong
   end
-  local _, wrong = run('ZCARD') -- ZINCRBY
+  -- Only ZINCRBY is left, which always counts as a change. ZCARD finds a record of another type.
+  local _, wrong = run('ZCARD')
   return true, wrong
 end

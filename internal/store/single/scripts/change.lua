@@ -29,7 +29,7 @@
 --        and the names of lost values that tokens are bound to
 --   then for each fill the list of its members, "1" if they are indexed, and the command that adds
 --   them (a record that the fill replaces is among the drops)
---   then for each drop the largest number of members with which this step drops an indexed record
+--   then for each drop the largest number of members with which this script drops an indexed record
 --   and leaves its index sets ("0" if the record is not indexed), and the list of its known members
 --   then for each owner the number of the SRK, counted from the first claim, the value seen there,
 --   the field, and the canonical value
@@ -87,7 +87,8 @@ end
 -- Reasons to refuse the change.
 
 -- If the script is sent again, and nobody else has changed the entry in between, it finishes what
--- the earlier run may have left to do (I7). Tokens issued since then stay.
+-- the earlier run may have left to do in the entry and its tokens (I7). Tokens issued since then
+-- stay. What was left in other records, a check finds; only a delete goes through all steps again.
 local again = rev == own
 if remembered() and not again then return {'ok', head[7]} end
 if again and verb ~= 'delete' then
@@ -290,7 +291,7 @@ local function write(command, ...)
   wrote = true
 end
 local remember = own .. string.sub(past, 1, 36)
-local taken = {} -- places in ordered indexes that the entry takes, and so must not leave below
+local taken = {} -- positions in ordered indexes that the entry takes, and so must not leave below
 local function take_places()
   -- This HSET changes nothing. A full server refuses it, but would not refuse an UNLINK.
   local refusal = live and write('HSET', entry, '~isa', head[1])

@@ -19,7 +19,7 @@
 -- Locals are faster than globals.
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
-local last, line, note = #KEYS, ARGV[4], nil
+local last, line, note, number, at = #KEYS, ARGV[4], nil, nil, nil
 if line ~= '' then last = last - 1 end
 for i = 3, math.max(last, 3), 2000 do -- in pieces, since unpack has a limit
   if call('EXISTS', KEYS[1], unpack(KEYS, i, math.min(i + 1999, last))) ~= 0 then return 0 end
@@ -28,29 +28,34 @@ if line ~= '' then
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', KEYS[#KEYS], '*', 'e', '') then
     return redis.error_reply("NOPERM this user has no permissions to run the 'xadd' command on the feed")
   end
-  local number = ARGV[5] .. '000 '
-  if number == '000 ' then
-    local clock = call('TIME')
-    number = clock[1] .. string.sub('00000' .. clock[2], -6) .. ' '
-  end
+  local clock = call('TIME')
+  at = clock[1] .. string.sub('00' .. math.floor(clock[2] / 1000), -3)
+  number = ARGV[5] ~= '' and ARGV[5] .. '000 ' or clock[1] .. string.sub('00000' .. clock[2], -6) .. ' '
   note = number .. line
-end
-local function write()
-  if note then return pcall('HSET', KEYS[1], '~note', note, unpack(ARGV, 7)) end
-  return pcall('HSET', KEYS[1], unpack(ARGV, 7))
 end
 -- SRKs are written before the entry that they name: until then they are at worst garbage, which no
 -- reader sees (I4).
-local claimed, first = 2 + ARGV[3], nil
-if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = write() end
-if type(first) == 'table' and first.err then return redis.error_reply(first.err) end
-for i = 4, claimed do call('SET', KEYS[i], ARGV[2]) end
+local claimed, reply = 2 + ARGV[3], nil
 if claimed > 2 then
-  local reply = write()
-  if type(reply) == 'table' then error({err = reply.err}) end
+  reply = pcall('SET', KEYS[3], ARGV[2])
+  if reply.err then return redis.error_reply(reply.err) end
+end
+for i = 4, claimed do call('SET', KEYS[i], ARGV[2]) end
+if note then
+  reply = pcall('HSET', KEYS[1], '~note', note, unpack(ARGV, 7))
+else
+  reply = pcall('HSET', KEYS[1], unpack(ARGV, 7))
+end
+if type(reply) == 'table' then
+  if claimed > 2 then error({err = reply.err}) end
+  return redis.error_reply(reply.err)
 end
 if note then -- the entry was made
-  local id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[6], '*', 'e', ARGV[2] .. ' - ' .. line)
+  local id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[6], at .. '-*', 'e', ARGV[2] .. ' - ' .. line)
+  if type(id) == 'table' and id.err and string.find(id.err, 'equal or smaller', 1, true) then
+    -- The server's clock was ahead: see add in history.lua.
+    id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[6], '*', 'e', ARGV[2] .. ' ' .. note)
+  end
   if type(id) == 'table' and id.err then error({err = id.err}) end
 end
 return 1

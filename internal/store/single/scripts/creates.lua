@@ -19,16 +19,16 @@
 -- ARGV[8]  the time in milliseconds, "" for the server's
 -- ARGV[9]  the maximum number of entries in the feed, "0" if the entries have no history lines
 -- ARGV[10..]  for each shape:
---     five numbers: of its entries and, for each single entry, of the SRKs to write, of the other
---     keys that must be absent, of the tertiary records to create, and of the facets;
+--     five numbers: how many entries it has, and how many of these each entry has: SRKs to write,
+--     other keys that must be absent, tertiary records to create, and facets;
 --     the fields of the facets;
 --     and for each entry the values of these facets, the rev, and for each tertiary record the
 --     command that adds its members, and the members;
---   then for each index set the PRKs to add, and for each ordered index the places, each after its
---   score.
--- Members, PRKs and places are lists: a number of items and these items. The history line of an
+--   then for each index set the PRKs to add, and for each ordered index the positions, each after
+--   its score.
+-- Members, PRKs and positions are lists: a number of items and these items. The history line of an
 -- entry is its last facet, ~note. The script adds the number that the line still lacks; see
--- history.lua.
+-- internal/store/history/history.lua.
 -- Reply: {"ok"} | {"other"} if nothing was written
 
 -- Locals are faster than globals.
@@ -95,16 +95,14 @@ local function list(command, key)
     refused = refused or write(command, key, unpack(ARGV, i, min(i + 1999, last)))
   end
 end
-local number
+local number, now
 if noted then
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', KEYS[#KEYS], '*', 'e', '') then
     return redis.error_reply("NOPERM this user has no permissions to run the 'xadd' command on the feed")
   end
-  number = ARGV[8] .. '000 '
-  if number == '000 ' then
-    local clock = call('TIME')
-    number = clock[1] .. string.sub('00000' .. clock[2], -6) .. ' '
-  end
+  local clock = call('TIME')
+  now = clock[1] .. string.sub('00' .. math.floor(clock[2] / 1000), -3)
+  number = ARGV[8] ~= '' and ARGV[8] .. '000 ' or clock[1] .. string.sub('00000' .. clock[2], -6) .. ' '
 end
 for i = 1, nsrk, 2000 do refused = refused or write('MSET', unpack(srks, i, min(i + 1999, nsrk))) end
 for i = 1, njoin do list('SADD', KEYS[join + i]) end
@@ -133,5 +131,13 @@ for _, shape in ipairs(shapes) do
     if refused then return refused end
   end
 end
-if noted then write('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[9], '*', 'e', table.concat(feed_lines, '\n')) end
+if noted then
+  local id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[9], now .. '-*', 'e', table.concat(feed_lines, '\n'))
+  if failed(id) and string.find(id.err, 'equal or smaller', 1, true) then
+    -- The server's clock was ahead: see add in history.lua.
+    for i, line in ipairs(feed_lines) do feed_lines[i] = string.gsub(line, ' %- ', ' ' .. number, 1) end
+    id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[9], '*', 'e', table.concat(feed_lines, '\n'))
+  end
+  if failed(id) then error({err = id.err}) end
+end
 return {'ok'}

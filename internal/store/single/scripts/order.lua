@@ -1,12 +1,12 @@
--- order updates a place in an ordered index to agree with an entry (I4, I5).
+-- order updates a position in an ordered index to agree with an entry (I4, I5).
 --
 -- KEYS[1]  the index, a sorted set
 -- KEYS[2]  the entry, if any
--- ARGV[1]  the place, a member of the index
+-- ARGV[1]  the position, a member of the index
 -- ARGV[2]  a field
 -- ARGV[3]  a value
--- ARGV[4]  "take": the entry gets the place if it has the value, and loses it otherwise
---          "free": the entry loses the place, unless it is live and its value has changed
+-- ARGV[4]  "take": the entry gets the position if it has the value, and loses it otherwise
+--          "free": the entry loses the position, unless it is live and its value has changed
 -- ARGV[5]  "1" if the entry must lack the field instead of having the value
 -- Reply: {"ok"}, or an error if the index is not a sorted set
 local q = KEYS[2] and redis.pcall('HMGET', KEYS[2], '~isa', ARGV[2])

@@ -1,6 +1,6 @@
 -- update changes facets and secondary values of a live entry with few commands, which is the usual
 -- case (I1, I2, I6, I7). It leaves all other cases to change.lua, which recognizes the rev if this
--- script made the change. history.lua, or stubs of its functions, precedes it.
+-- script made the change. history.lua precedes it if the change has lines for the history.
 --
 -- KEYS[1]  the entry
 -- KEYS[2]  ~/schema/TYPE
@@ -35,23 +35,27 @@ if unset > 7 or head[5] then
   if type(reply) ~= 'table' then reply = pcall('HDEL', KEYS[1], '~none') end
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
-local refused = permission_error()
-if refused then return refused end
+if permission_error then
+  local refused = permission_error()
+  if refused then return refused end
+end
 -- SRKs that the entry takes are written before its rev. Facets and SRKs that it loses are removed
 -- after its rev (I1, I4, I7).
-local first
-local function write() return pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1)) end
-if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = write() end
-if type(first) == 'table' and first.err then return redis.error_reply(first.err) end
+local reply
 if claimed > 2 then
-  for i = 4, claimed do call('SET', KEYS[i], ARGV[2]) end
-  local reply = write()
-  if type(reply) == 'table' then error({err = reply.err}) end
+  reply = pcall('SET', KEYS[3], ARGV[2])
+  if reply.err then return redis.error_reply(reply.err) end
+end
+for i = 4, claimed do call('SET', KEYS[i], ARGV[2]) end
+reply = pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1))
+if type(reply) == 'table' then
+  if claimed > 2 then error({err = reply.err}) end
+  return redis.error_reply(reply.err)
 end
 -- The history line must be written right after the rev. If a later command is refused, the next run
 -- finds the change made and notes nothing.
-local remove_note
-refused, remove_note = note('', head[5])
+local refused, remove_note
+if note then refused, remove_note = note('', head[5]) end
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
 for i = looked + 1, #KEYS, 2000 do call('UNLINK', unpack(KEYS, i, math.min(i + 1999, #KEYS))) end
 if refused then error({err = refused.err}) end

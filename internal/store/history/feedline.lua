@@ -1,4 +1,5 @@
--- tell adds a line to a feed without adding it to a history. It needs the functions of history.lua.
+-- feedline adds a line to a feed without adding it to a history. It needs the functions of
+-- history.lua.
 --
 -- KEYS[1]  the stream
 -- ARGV[1]  the mark of the line

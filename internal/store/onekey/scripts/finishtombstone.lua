@@ -1,6 +1,6 @@
--- bury finishes a delete or a fence that the server refused halfway (I4). A fence is the hash that
--- a cluster writes at an absent entry to stop changes that began earlier. bury needs the functions
--- of tokens.lua and tombstone.lua.
+-- finishtombstone finishes a delete or a fence that the server refused halfway (I4). A fence is the
+-- hash that a cluster writes at an absent entry to stop changes that began earlier. It needs the
+-- functions of tokens.lua and tombstone.lua.
 --
 -- KEYS[1]  the entry      KEYS[2]  the record of its tokens, if the first reply was 2
 -- ARGV[1]  time to live of a tombstone, in seconds

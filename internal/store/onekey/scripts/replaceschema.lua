@@ -1,4 +1,5 @@
--- restate replaces the stored schema in one step if it still has the fingerprint that was read.
+-- replaceschema replaces the stored schema in one step if it still has the fingerprint that was
+-- read.
 --
 -- KEYS[1]  ~/schema/TYPE      ARGV[1]  the fingerprint that was read, "" for none
 -- ARGV[2], …                  the fields of the new schema: field, value, …, the fingerprint first.
