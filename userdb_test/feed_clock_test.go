@@ -27,8 +27,10 @@ func TestEventsAfterClockWasAhead(t *testing.T) {
 			must(t, err)
 			must(t, s.Raw.Do(s.Ctx, "XADD", stream.String(), fmt.Sprint(ahead.UnixMilli(), "-0"), "e", "user/uid:other - update library / name /").Err())
 		}
-		must(t, users.Disable(s.Ctx, uid("u1")))
-		_, err = users.Create(s.Ctx, userdb.NewEntry{UID: "u2"})
+		hyphen := userdb.Actor{Name: "-", Origin: "-"} // a word like the one in place of a number
+		late := userdb.WithActor(s.Ctx, hyphen)
+		must(t, users.Disable(late, uid("u1")))
+		_, err = users.Create(late, userdb.NewEntry{UID: "u2"})
 		must(t, err)
 		lines, err := users.History(s.Ctx, uid("u1"))
 		if must(t, err); len(lines) != 2 {
@@ -42,6 +44,9 @@ func TestEventsAfterClockWasAhead(t *testing.T) {
 			found++
 			if e.Time.After(time.Now().Add(time.Hour)) {
 				t.Errorf("%s of %s has the time %v", e.Kind, e.Key, e.Time)
+			}
+			if e.Actor != "early" && (e.Actor != hyphen.Name || e.Origin != hyphen.Origin) {
+				t.Errorf("%s of %s has the actor %q and the origin %q, want hyphens", e.Kind, e.Key, e.Actor, e.Origin)
 			}
 		}
 		if found != 5 {

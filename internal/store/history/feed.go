@@ -207,8 +207,11 @@ func (e StreamEntry) feedLines(part int, texts []string) []FeedLine {
 	added, skipped := ms*1000+n>>16%1000, len(e.lines())-len(texts)
 	fed := make([]FeedLine, len(texts))
 	for i, line := range texts {
-		number := strconv.FormatUint(added+uint64(skipped+i), 10)
-		fed[i] = FeedLine{Part: part, ID: e.ID + ":" + strconv.Itoa(skipped+i+1), Text: strings.Replace(line, " - ", " "+number+" ", 1)}
+		about, event, _ := strings.Cut(line, " ")
+		if rest, unnumbered := strings.CutPrefix(event, "- "); unnumbered {
+			line = about + " " + strconv.FormatUint(added+uint64(skipped+i), 10) + " " + rest
+		}
+		fed[i] = FeedLine{Part: part, ID: e.ID + ":" + strconv.Itoa(skipped+i+1), Text: line}
 	}
 	return fed
 }

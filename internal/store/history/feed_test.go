@@ -57,4 +57,11 @@ func TestFeedLines(t *testing.T) {
 	if want := []int64{5000, 5001, 6000001, 7003}; !slices.Equal(times, want) {
 		t.Errorf("got times %v, want %v", times, want)
 	}
+	for _, text := range []string{"user/uid:d - create - - / /", "user/uid:d 8001 create - - / /", " - create - - / /"} {
+		found := []history.StreamEntry{{ID: "8-1001", Text: text}}
+		lines, _ := history.LinesAfter(0, found, "")
+		if _, l, _ := lines[0].Parse(); l.Time.UnixMicro() != 8001 || l.Who != "-" || l.Origin != "-" {
+			t.Errorf("%q is parsed as %+v, want the time 8001, and hyphens as the actor and the origin", text, l)
+		}
+	}
 }

@@ -64,7 +64,7 @@ local function add(text)
     local number = tonumber(numbered) - 1
     text = string.gsub(text, '[^\n]+', function(line)
       number = number + 1
-      return (string.gsub(line, ' %- ', string.format(' %.0f ', number), 1))
+      return (string.gsub(line, '^(%S*) %- ', string.format('%%1 %.0f ', number)))
     end)
     id = redis.pcall('XADD', feed, 'MAXLEN', '~', max_entries, '*', 'e', text)
   end
