@@ -493,15 +493,8 @@ func (a *attempt) alignToEntry(ctx context.Context) error {
 		}
 		return err
 	}
-	ms, look := membershipsOf(a.c), a.e.lookAtFacets(ctx, a.c.Key)
-	due, err := look()
-	if err != nil {
-		return err
-	}
-	for i := range ms {
-		ms[i].in = due(ms[i])
-	}
-	if err := a.e.align(ctx, ms, look); err != nil || len(a.stages) == 0 {
+	err := a.e.alignAfterLook(ctx, membershipsOf(a.c), a.e.lookAtFacets(ctx, a.c.Key))
+	if err != nil || len(a.stages) == 0 {
 		return err
 	}
 	_, err = a.e.requireLive(ctx, a.c.Key) // puts the entry's staged records in place

@@ -165,7 +165,7 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 		if _, err := e.do(ctx, redisx.IsNumber, "unlink", d.Key.String()); err != nil || !isSet {
 			return err
 		}
-		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {
+		if _, err := e.alignMembers(ctx, d.Key, members, false, true); err != nil {
 			return err
 		}
 	}
@@ -175,7 +175,7 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 // first takes the entry out of the index sets of the members.
 func (e *Engine) dropBatches(ctx context.Context, d store.Container) error {
 	return e.EachPage(ctx, d.Key.String(), func(members []string) error {
-		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {
+		if _, err := e.alignMembers(ctx, d.Key, members, false, true); err != nil {
 			return err
 		}
 		_, err := e.do(ctx, redisx.IsNumber, redisx.AppendWords([]any{"srem", d.Key.String()}, members)...)

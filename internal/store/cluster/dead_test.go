@@ -251,6 +251,37 @@ func TestReusedArguments(t *testing.T) {
 	})
 }
 
+// TestUntagNotCarriedOut ends the caller's context before a tag is removed, and never removes it.
+// The entry must stay in the index of the tag all the time, although what is due is done in the
+// background.
+func TestUntagNotCarriedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(newWorld(unchanged), nil)
+		tagged := with(entries(someRev, "A name=n"), "user/uid:A/tags", setOf("red"))
+		s.reset(with(tagged, "user/tags:red/~prks", setOf("user/uid:A"))())
+		s.addActor(sequence(withNote(untag("A", "red"))))
+		synctest.Wait()
+		defer s.close()
+		gaveUp, after := false, 0
+		for a := s.actors[0]; len(a.waiting()) > 0; {
+			r, f := a.waiting()[0], none
+			if gaveUp {
+				after++
+			}
+			if canGiveUpOn(r.args) {
+				f, gaveUp = delayed, true
+			}
+			s.step(r, f)
+			if v := s.checkIndexed(parsed(t, "user/uid:A"), "tags", "red"); v != "" {
+				t.Fatal(v)
+			}
+		}
+		if err := s.actors[0].results[0]; !errors.Is(err, store.ErrOutcomeUnknown) || after == 0 {
+			t.Errorf("got %v and %d commands after it, want an unknown outcome and some", err, after)
+		}
+	})
+}
+
 // TestFailedCheckAfterCommand makes every check of the entry fail after a tertiary command was
 // carried out. The error must not say that nothing was written, because a caller would then repeat
 // the command.

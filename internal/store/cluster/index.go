@@ -68,6 +68,19 @@ func (e *Engine) align(ctx context.Context, ms []membership, look func() (due fu
 	return nil
 }
 
+// alignAfterLook does what align does after a change that may not have been made. It calls look
+// before it writes anything, so that memberships that are right stay as they are.
+func (e *Engine) alignAfterLook(ctx context.Context, ms []membership, look func() (due func(membership) bool, err error)) error {
+	due, err := look()
+	if err != nil {
+		return err
+	}
+	for i := range ms {
+		ms[i].in = due(ms[i])
+	}
+	return e.align(ctx, ms, look)
+}
+
 // writeMemberships writes memberships in one pipeline.
 func (e *Engine) writeMemberships(ctx context.Context, ms []membership) error {
 	_, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
@@ -125,20 +138,21 @@ func (e *Engine) lookAtFacets(ctx context.Context, entry recordkey.Key) func() (
 }
 
 // alignMembers updates the index sets of members that were added to an indexed set of an entry, or
-// removed from it. It begins by adding the entry to them if in is true, and by removing it
-// otherwise. It reports whether the entry was live when it was last read.
-func (e *Engine) alignMembers(ctx context.Context, set recordkey.Key, members []string, in bool) (live bool, err error) {
+// removed from it. If the command is known to have been carried out, it begins by adding the entry
+// to them if in is true, and by removing it otherwise. Otherwise it begins by reading the set. It
+// reports whether the entry was live when it was last read.
+func (e *Engine) alignMembers(ctx context.Context, set recordkey.Key, members []string, in, known bool) (live bool, err error) {
 	for len(members) > e.batch && err == nil {
-		live, err = e.alignBatch(ctx, set, members[:e.batch], in)
+		live, err = e.alignBatch(ctx, set, members[:e.batch], in, known)
 		members = members[e.batch:]
 	}
 	if err != nil {
 		return live, err
 	}
-	return e.alignBatch(ctx, set, members, in)
+	return e.alignBatch(ctx, set, members, in, known)
 }
 
-func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []string, in bool) (live bool, err error) {
+func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []string, in, known bool) (live bool, err error) {
 	entry := set.PRK()
 	prk := entry.In(recordkey.Namespace{}).String()
 	var ms []membership
@@ -154,7 +168,11 @@ func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []st
 	if len(ms) == 0 {
 		return e.isLive(ctx, entry)
 	}
-	err = e.align(ctx, ms, func() (func(membership) bool, error) {
+	align := e.alignAfterLook
+	if known {
+		align = e.align
+	}
+	err = align(ctx, ms, func() (func(membership) bool, error) {
 		var has map[string]bool
 		err := parallel(2, func(i int) (err error) {
 			if i == 0 {

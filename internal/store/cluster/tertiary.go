@@ -38,7 +38,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	case errors.Is(err, store.ErrOutcomeUnknown): // the caller may have given up
 		e.finishLater(ctx, func(ctx context.Context) {
 			if _, changed, err := e.recordedReply(ctx, op, call); err == nil {
-				_ = e.finishTertiary(ctx, op, changed)
+				_ = e.finishTertiary(ctx, op, changed, changed)
 			}
 		})
 		return store.Reply{}, err
@@ -46,7 +46,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 		return store.Reply{}, err
 	}
 	finished := make(chan error, 1)
-	runDetached(ctx, finishTime, func(ctx context.Context) { finished <- e.finishTertiary(ctx, op, changed) })
+	runDetached(ctx, finishTime, func(ctx context.Context) { finished <- e.finishTertiary(ctx, op, changed, true) })
 	select {
 	case err := <-finished:
 		return reply, err
@@ -55,10 +55,10 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	}
 }
 
-// finishTertiary does what is due after a command was carried out. It adds a line to the history if
-// the command changed the record, updates the index sets of members, and removes the record again
-// if its entry is dead.
-func (e *Engine) finishTertiary(ctx context.Context, op store.Op, changed bool) error {
+// finishTertiary does what is due after a command. It adds a line to the history if the command
+// changed the record, updates the index sets of members, and removes the record again if its entry
+// is dead. known says that the command is known to have been carried out.
+func (e *Engine) finishTertiary(ctx context.Context, op store.Op, changed, known bool) error {
 	if changed && len(op.Note.Lines) > 0 {
 		if err := e.AppendHistory(ctx, op.PRK, op.Note); err != nil {
 			return &executedError{err}
@@ -70,7 +70,7 @@ func (e *Engine) finishTertiary(ctx context.Context, op store.Op, changed bool) 
 		return &executedError{err}
 	}
 	for {
-		live, err := e.alignMembers(ctx, op.Key, members, op.Command == "SADD")
+		live, err := e.alignMembers(ctx, op.Key, members, op.Command == "SADD", known)
 		if redisx.WrongType(err) {
 			return &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
 		}
@@ -374,7 +374,7 @@ func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string)
 // realign makes the index sets of the given members agree with a set. It removes the entry from the
 // index sets of members that the set does not have.
 func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []string) error {
-	_, err := e.alignMembers(ctx, set, members, true)
+	_, err := e.alignMembers(ctx, set, members, true, true)
 	return err
 }
 
