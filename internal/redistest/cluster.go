@@ -215,6 +215,16 @@ func (c *Cluster) Master(key string) *Server {
 	return c.at(master.Options().Addr)
 }
 
+// ReplicaOf returns the replica that one of the first three masters began with.
+func (c *Cluster) ReplicaOf(master *Server) *Server {
+	c.t.Helper()
+	i := slices.Index(c.Nodes[:3], master)
+	if i < 0 {
+		c.t.Fatalf("%s is none of the first three masters", master.Addr())
+	}
+	return c.Nodes[3+i]
+}
+
 func (c *Cluster) at(addr string) *Server {
 	for _, node := range c.Nodes {
 		if node.Addr() == addr {

@@ -16,33 +16,49 @@ const (
 	busOffset = 10_000
 )
 
-var usedPorts struct {
+// Ports are given out in blocks of blockSize. A process reserves a block by listening on its first
+// port until the process ends. Otherwise a server of another test process could get the port of a
+// server that a test has killed and is about to restart.
+const blockSize = 100
+
+var reservedPorts struct {
 	sync.Mutex
-	ports map[int]bool // the ports that this process has used; it never uses a port twice
+	blocks []net.Listener // never closed
+	next   int            // the next port of the last block; it is never used twice
+	end    int            // the end of the last block
 }
 
 // freePort returns a port that nobody listens on. With bus, nobody listens on its cluster bus port
 // either.
 func freePort(bus bool) (int, error) {
-	usedPorts.Lock()
-	defer usedPorts.Unlock()
+	r := &reservedPorts
+	r.Lock()
+	defer r.Unlock()
 	const attempts = 1000
 	for range attempts {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		if usedPorts.ports[port] || !isFree(port) || bus && !isFree(port+busOffset) {
+		if r.next == r.end {
+			first := firstPort + blockSize*rand.IntN((lastPort-firstPort+1)/blockSize)
+			if l, err := listen(first); err == nil {
+				r.blocks = append(r.blocks, l)
+				r.next, r.end = first+1, first+blockSize
+			}
 			continue
 		}
-		if usedPorts.ports == nil {
-			usedPorts.ports = map[int]bool{}
+		port := r.next
+		r.next++
+		if isFree(port) && (!bus || isFree(port+busOffset)) {
+			return port, nil
 		}
-		usedPorts.ports[port] = true
-		return port, nil
 	}
 	return 0, errors.New("no free port")
 }
 
+func listen(port int) (net.Listener, error) {
+	return net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+}
+
 func isFree(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	l, err := listen(port)
 	if err != nil {
 		return false
 	}

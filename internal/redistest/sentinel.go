@@ -14,8 +14,8 @@ const MasterName = "userdb"
 
 // A Sentinel is a temporary master with one replica and three Sentinels. With FailsOver the replica
 // becomes master about two seconds after the master was killed. Without it, the Sentinels' timeout
-// is so long that no master counts as dead just because the machine is busy. Use AppendOnly if a
-// killed master must come back with its data.
+// is so long that no master counts as dead, and no failover that a test starts is aborted, just
+// because the machine is busy. Use AppendOnly if a killed master must come back with its data.
 type Sentinel struct {
 	Master, Replica *Server // in their first roles
 	Sentinels       []*Server
@@ -34,14 +34,14 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	for _, opt := range opts {
 		opt(&chosen)
 	}
-	downAfter := "60000"
+	downAfter, failoverTimeout := "60000", "60000"
 	if chosen.failsOver {
-		downAfter = "1000"
+		downAfter, failoverTimeout = "1000", "2000"
 	}
 	watch := Config(
 		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2", MasterName, port),
 		"sentinel down-after-milliseconds "+MasterName+" "+downAfter,
-		"sentinel failover-timeout "+MasterName+" 2000",
+		"sentinel failover-timeout "+MasterName+" "+failoverTimeout,
 	)
 	for range 3 {
 		s.Sentinels = append(s.Sentinels, Start(t, watch, func(c *config) { c.args = []string{"--sentinel"} }))

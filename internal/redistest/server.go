@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patience limits how long anything may take to start.
-const patience = 20 * time.Second
+// patience limits how long anything may take to start, also on a very busy machine.
+const patience = time.Minute
 
 // A Server is one temporary Redis server on a loopback port and on a Unix socket. Without options
 // it stores nothing on disk.

@@ -210,12 +210,17 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	}
 }
 
+// TestPorts checks that no port is given out twice, and that each comes from a block that no other
+// process can reserve.
 func TestPorts(t *testing.T) {
 	seen := map[int]bool{}
-	for range 50 {
+	for range 3 * blockSize / 2 {
 		port, err := freePort(true)
 		if err != nil || seen[port] || port < firstPort || port > lastPort {
 			t.Fatalf("got port %d, %v; want a new one from %d to %d", port, err, firstPort, lastPort)
+		}
+		if first := port - port%blockSize; isFree(first) {
+			t.Fatalf("port %d is in the block of %d, which is not reserved", port, first)
 		}
 		seen[port] = true
 	}
