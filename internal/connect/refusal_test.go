@@ -27,6 +27,8 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 			if err != nil {
 				return
 			}
+			// The garbage collector would close a connection without references.
+			t.Cleanup(func() { conn.Close() })
 			serve(conn)
 		}
 	}()
@@ -36,7 +38,7 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 // TestHandshakeWithoutTLS checks the error for a port that does not speak TLS, whether it waits, as
 // Redis does, or answers.
 func TestHandshakeWithoutTLS(t *testing.T) {
-	dial := tlsDialer(redis.NewDialer(&redis.Options{DialTimeout: time.Second}), &tls.Config{ServerName: "localhost"}, 100*time.Millisecond)
+	dial := tlsDialer(redis.NewDialer(&redis.Options{DialTimeout: time.Minute}), &tls.Config{ServerName: "localhost"}, 100*time.Millisecond)
 	for name, serve := range map[string]func(net.Conn){
 		"waits":   func(net.Conn) {},
 		"answers": func(c net.Conn) { c.Write([]byte("-ERR unknown command\r\n")) },
@@ -55,7 +57,7 @@ func TestRefusedConnection(t *testing.T) {
 		c.Close()
 	})
 	for _, read := range []bool{false, true} {
-		conn, err := newDialer(time.Second, nil)(context.Background(), "tcp", addr)
+		conn, err := newDialer(time.Minute, nil)(context.Background(), "tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +65,7 @@ func TestRefusedConnection(t *testing.T) {
 		if read {
 			_, _ = conn.Read(make([]byte, 100))
 		}
-		for until := time.Now().Add(5 * time.Second); err == nil && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+		for until := time.Now().Add(time.Minute); err == nil && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 			_, err = conn.Write([]byte("*1\r\n$4\r\nPING\r\n"))
 		}
 		if err == nil || !strings.Contains(err.Error(), ": ERR max number of clients reached") {
@@ -85,7 +87,7 @@ func TestRefusedClient(t *testing.T) {
 		c.Write([]byte("-ERR max number of clients reached\r\n"))
 		c.Close()
 	})
-	client := redis.NewClient(&redis.Options{Addr: addr, Dialer: newDialer(time.Second, nil), MaxRetries: 1})
+	client := redis.NewClient(&redis.Options{Addr: addr, Dialer: newDialer(time.Minute, nil), MaxRetries: 1})
 	defer client.Close()
 	if err := client.Ping(context.Background()).Err(); err == nil || !strings.Contains(err.Error(), "ERR max number of clients reached") {
 		t.Errorf("got %v, want an error with what the server said", err)

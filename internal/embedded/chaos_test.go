@@ -103,16 +103,18 @@ func TestChaos(t *testing.T) {
 	if err := os.WriteFile(c.path, encoded(t, old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), length+time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), length+3*time.Minute)
 	defer stop()
 	var clients sync.WaitGroup
 	clients.Go(func() { c.copyFiles(ctx) })
 	for i := range c.counters {
 		clients.Go(func() { c.client(ctx, i) })
 	}
-	some := func() bool { return c.changes.Load() > 0 && c.reads.Load() > 0 && c.backups.Load() > 0 }
+	some := func() bool {
+		return c.changes.Load() > 0 && c.refused.Load() > 0 && c.reads.Load() > 0 && c.backups.Load() > 0
+	}
 	kills := 0
-	// On a busy machine a process needs longer to start.
+	// On a busy machine a process needs longer to start, and the disk may happen not to be full.
 	for begin := time.Now(); ctx.Err() == nil && (time.Since(begin) < length || !some()); kills++ {
 		serveForAWhile(ctx, t, c.path, "good", "full", "slow")
 	}
@@ -130,9 +132,8 @@ func TestChaos(t *testing.T) {
 		t.Errorf("%d of %d records of the file of JSON lines are left", len(got), len(old))
 	}
 	t.Logf("%d kills, %d changes, %d refused, %d reads, %d copies", kills, c.changes.Load(), c.refused.Load(), c.reads.Load(), c.backups.Load())
-	// The disk was hardly full if the machine was so busy that few processes ran.
-	if !some() || c.refused.Load() == 0 && kills > 4 {
-		t.Error("too little happened; want at least one change, one read, one copy and, after more than four kills, one refused change")
+	if !some() {
+		t.Error("too little happened; want at least one change, one refused change, one read and one copy")
 	}
 }
 

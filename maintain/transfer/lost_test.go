@@ -47,9 +47,8 @@ var losingStores = []losingStore{
 		lose := func() {
 			sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Addrs()[0]})
 			defer sentinel.Close()
-			if err := sentinel.Failover(t.Context(), redistest.MasterName).Err(); err != nil {
-				t.Fatal(err)
-			}
+			// It refuses if the replica has not answered it for five seconds.
+			eventually(t, "the failover begins", func() bool { return sentinel.Failover(t.Context(), redistest.MasterName).Err() == nil })
 			s.Master.Kill()
 			eventually(t, "the replica takes over", func() bool { return s.Current() == s.Replica })
 			s.WaitReady()

@@ -68,11 +68,15 @@ func TestShardOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, replica := range c.Nodes[3:] {
-		if err := replica.Client().ClusterFailover(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		for !isMaster(t, replica) {
-			time.Sleep(20 * time.Millisecond)
+		for i := 0; !isMaster(t, replica); i++ {
+			// A replica gives up after five seconds, for example if the machine is busy. If it
+			// became master just now, the error does not matter.
+			if err := replica.Client().ClusterFailover(t.Context()).Err(); err != nil && i == 0 {
+				t.Fatal(err)
+			}
+			for begin := time.Now(); !isMaster(t, replica) && time.Since(begin) < 6*time.Second; {
+				time.Sleep(20 * time.Millisecond)
+			}
 		}
 	}
 	c.WaitReady()

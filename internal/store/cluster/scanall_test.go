@@ -66,7 +66,9 @@ func TestScanAllWithoutSlot(t *testing.T) {
 	c := redistest.StartCluster(t)
 	e, ctx := New(c.Client(), Options{Sleep: func(context.Context, time.Duration) error { return nil }}), t.Context()
 	for _, node := range c.Nodes {
-		if err := node.Client().Do(ctx, "cluster", "delslots", 7).Err(); err != nil {
+		// The first node is the owner. An error of another one means that it has already forgotten
+		// the slot.
+		if err := node.Client().Do(ctx, "cluster", "delslots", 7).Err(); err != nil && node == c.Nodes[0] {
 			t.Fatal(err)
 		}
 	}
