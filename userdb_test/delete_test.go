@@ -2,6 +2,7 @@ package userdb_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -228,40 +229,42 @@ func TestDeleteRemovesUndeclaredRecords(t *testing.T) {
 // must have none of them, whether or not a repair ran before.
 func TestClusterDeleterDies(t *testing.T) {
 	for _, repair := range []bool{false, true} {
-		s := clusterSite(t)
-		users, ctx := s.wide(), t.Context()
-		add(t, users, "first", "name", "first")
-		must(t, errors.Join(
-			s.raw.HSet(ctx, "user/uid:u", "~rev", "abcdefghijkl", "~dying", "abcdefghijkl", "~since", "1700000000").Err(),
-			s.raw.Expire(ctx, "user/uid:u", 24*time.Hour).Err(),
-			s.raw.Set(ctx, "user/name:n/~prk", "user/uid:u 0123456789ab", 0).Err(),
-			s.raw.SAdd(ctx, "user/uid:u/tags", "admin", "old").Err(),
-			s.raw.SAdd(ctx, "user/tags:admin/~prks", "user/uid:u").Err(),
-			s.raw.SAdd(ctx, "user/tags:old/~prks", "user/uid:u").Err(),
-			s.raw.RPush(ctx, "user/uid:u/notes", "old").Err(),
-		))
-		wantInvisible(t, users, "u", "n")
-		db := s.first
-		found := runCheck(t, db, check.Options{})
-		for _, key := range []string{"user/name:n/~prk", "user/uid:u/tags", "user/uid:u/notes", "user/tags:admin/~prks"} {
-			if !reportsLeftover(found, key) {
-				t.Errorf("check does not list %s", key)
+		t.Run(fmt.Sprint("repair ", repair), func(t *testing.T) {
+			s := clusterSite(t)
+			t.Cleanup(s.check)
+			users, ctx := s.wide(), t.Context()
+			add(t, users, "first", "name", "first")
+			must(t, errors.Join(
+				s.raw.HSet(ctx, "user/uid:u", "~rev", "abcdefghijkl", "~dying", "abcdefghijkl", "~since", "1700000000").Err(),
+				s.raw.Expire(ctx, "user/uid:u", 24*time.Hour).Err(),
+				s.raw.Set(ctx, "user/name:n/~prk", "user/uid:u 0123456789ab", 0).Err(),
+				s.raw.SAdd(ctx, "user/uid:u/tags", "admin", "old").Err(),
+				s.raw.SAdd(ctx, "user/tags:admin/~prks", "user/uid:u").Err(),
+				s.raw.SAdd(ctx, "user/tags:old/~prks", "user/uid:u").Err(),
+				s.raw.RPush(ctx, "user/uid:u/notes", "old").Err(),
+			))
+			wantInvisible(t, users, "u", "n")
+			db := s.first
+			found := runCheck(t, db, check.Options{})
+			for _, key := range []string{"user/name:n/~prk", "user/uid:u/tags", "user/uid:u/notes", "user/tags:admin/~prks"} {
+				if !reportsLeftover(found, key) {
+					t.Errorf("check does not list %s", key)
+				}
 			}
-		}
-		if repair {
-			runCheck(t, db, check.Options{Repair: true})
-			wantRepairable(t, db, noExcuse)
-		}
-		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n"), Tags: []string{"new"}})
-		must(t, err)
-		tags, err := users.Tags(hints.UID("u")).Members(ctx)
-		if err != nil || strings.Join(tags, " ") != "new" {
-			t.Errorf("the new entry has the tags %q, %v; want only its own", tags, err)
-		}
-		if n, err := s.raw.Exists(ctx, "user/uid:u/notes").Result(); n != 0 || err != nil {
-			t.Errorf("the notes of the deleted entry remain: %v", err)
-		}
-		s.check()
+			if repair {
+				runCheck(t, db, check.Options{Repair: true})
+				wantRepairable(t, db, noExcuse)
+			}
+			_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n"), Tags: []string{"new"}})
+			must(t, err)
+			tags, err := users.Tags(hints.UID("u")).Members(ctx)
+			if err != nil || strings.Join(tags, " ") != "new" {
+				t.Errorf("the new entry has the tags %q, %v; want only its own", tags, err)
+			}
+			if n, err := s.raw.Exists(ctx, "user/uid:u/notes").Result(); n != 0 || err != nil {
+				t.Errorf("the notes of the deleted entry remain: %v", err)
+			}
+		})
 	}
 }
 

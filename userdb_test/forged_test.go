@@ -72,7 +72,9 @@ func TestClientChangesReplies(t *testing.T) {
 			return cmd.Name() == "eval" && setReply(cmd, []any{"~/probe/1", "old"})
 		},
 	} {
-		c := redis.NewClient(&redis.Options{Network: "tcp", Addr: srv.Addr()})
+		o, err := redis.ParseURL(srv.URL())
+		must(t, err)
+		c := redis.NewClient(o)
 		t.Cleanup(func() { c.Close() })
 		f := &replyForger{off: true, forge: forge}
 		c.AddHook(f)

@@ -50,7 +50,7 @@ func (g *loginSite) dropEvent(do func()) {
 func (g *loginSite) wantInFeed(what, name string, want ...string) {
 	g.t.Helper()
 	var got []string
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		got = nil
 		for _, e := range readFeed(g.t, g.db, 0) {
 			if e.Key.Value() == name && e.Kind != userdb.EventRepair {
@@ -224,7 +224,7 @@ func TestFeedHasTimesOfHistory(t *testing.T) {
 		for _, e := range slices.Backward(all) {
 			want = append(want, e.Time.UnixMicro())
 		}
-		for deadline := time.Now().Add(10 * time.Second); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 			got = nil
 			for _, e := range readFeed(t, db, 0) {
 				got = append(got, e.Time.UnixMicro())

@@ -297,12 +297,12 @@ func historyLen(t *testing.T, users *userdb.Type, name string) int {
 	return len(history)
 }
 
-// readFeed returns all events of the feed. It waits up to ten seconds until there are as many as
-// want.
+// readFeed returns all events of the feed. It waits until there are as many as want, or for
+// patience.
 func readFeed(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent) {
 	t.Helper()
 	var after string
-	for deadline := time.Now().Add(10 * time.Second); len(all) < want && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); len(all) < want && time.Now().Before(deadline); {
 		p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 1000})
 		must(t, err)
 		all, after = append(all, p.Events...), p.Next

@@ -38,10 +38,10 @@ func formatEvents(events []userdb.HistoryEvent) (all []string) {
 }
 
 // waitForFeed returns all events of a feed as soon as there are want of them. It fails the test if
-// there are fewer after ten seconds, or more.
+// there are fewer after patience, or more.
 func waitForFeed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) []userdb.HistoryEvent {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if len(readPages(t, db, kinds...)) >= want {
 			break
 		}

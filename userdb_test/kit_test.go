@@ -454,11 +454,30 @@ type processTB struct{ testing.TB }
 
 func (processTB) Cleanup(func()) {}
 
-// sharedServers holds the servers that all tests share.
+// sharedServers holds the servers that all tests share, one after the other.
 var sharedServers struct {
 	sync.Mutex
 	cluster  *redistest.Cluster
 	sentinel *redistest.Sentinel
+	users    map[string]string // the names of the tests that use them now, by URL
+}
+
+// reserve stops a test that would empty a shared server while another test uses it. The caller
+// holds the lock of sharedServers.
+func reserve(t *testing.T, url string) {
+	t.Helper()
+	if other, used := sharedServers.users[url]; used {
+		t.Fatalf("%s uses the same server at the same time", other)
+	}
+	if sharedServers.users == nil {
+		sharedServers.users = map[string]string{}
+	}
+	sharedServers.users[url] = t.Name()
+	t.Cleanup(func() {
+		sharedServers.Lock()
+		defer sharedServers.Unlock()
+		delete(sharedServers.users, url)
+	})
 }
 
 // sentinelSite returns the master that Sentinels watch, emptied. All tests share it, one after the
@@ -470,6 +489,7 @@ func sentinelSite(t *testing.T) *site {
 	if sharedServers.sentinel == nil {
 		sharedServers.sentinel = redistest.StartSentinel(processTB{t})
 	}
+	reserve(t, sharedServers.sentinel.URL())
 	must(t, sharedServers.sentinel.Master.Client().FlushAll(t.Context()).Err())
 	return newSite(t, sharedServers.sentinel.URL(), map[trait]string{
 		ownProcess: "only the tests in failover_test.go stop a master that Sentinels watch",
@@ -485,6 +505,7 @@ func clusterSite(t *testing.T) *site {
 	if sharedServers.cluster == nil {
 		sharedServers.cluster = redistest.StartCluster(processTB{t})
 	}
+	reserve(t, sharedServers.cluster.URL())
 	s := newSite(t, sharedServers.cluster.URL(), map[trait]string{
 		ownProcess: "only the tests in failover_test.go stop nodes of a cluster",
 	})

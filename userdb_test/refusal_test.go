@@ -85,12 +85,13 @@ var refusals = []refusal{
 	},
 }
 
-// reload makes the server load its records again, which takes some seconds.
+// reload makes the server load its records again, which takes more than a minute unless
+// waitUntilLoaded makes it faster. The server answers between two records of over a kilobyte.
 func reload(s *site, admin *redis.Conn) {
 	s.t.Helper()
 	ctx := context.Background()
-	for i := range 400 {
-		must(s.t, admin.Set(ctx, fmt.Sprint("~/ballast/", i), strings.Repeat(itoa(i), 2000), 0).Err())
+	for i := range 1600 {
+		must(s.t, admin.Set(ctx, fmt.Sprint("~/ballast/", i), strings.Repeat("x", 2000), 0).Err())
 	}
 	runCommands(s, admin, "config set rdbcompression no", "config set key-load-delay 50000")
 	loader := s.raw.(*redis.Client).Conn() // DEBUG RELOAD blocks its connection
