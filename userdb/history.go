@@ -146,13 +146,16 @@ const (
 
 // appendLogin appends an event of a login to its feed, unless a limit on such events is reached.
 func (db *DB) appendLogin(ctx context.Context, e Event) {
+	v := db.view()
+	if !v.Config.History {
+		return
+	}
 	kind := map[EventKind]EventKind{
 		EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle, EventFactorLock: EventFactorLock,
 		EventPasskeyClone: EventPasskeyClone,
 	}[e.Kind]
-	v := db.view()
 	switch {
-	case kind == "" || !v.Config.History:
+	case kind == "":
 		return
 	case kind == EventLogin && !db.countEvent(db.loginLimit(e.Key)), kind == EventThrottle && !db.countEvent(db.cheapLimits("throttled", e)...):
 		return

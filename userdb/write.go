@@ -157,6 +157,9 @@ func (t *Type) isTakenUID(err error) bool {
 
 // draftProblems calls allProblems for the entry of a draft.
 func (t *Type) draftProblems(ctx context.Context, err error, d change.Draft) error {
+	if err == nil {
+		return nil
+	}
 	return t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Fields())
 }
 
@@ -390,12 +393,12 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		return Entry{}, notOfType(t)
 	}
 	r := store.Record{Key: e.key.In(t.view.NS), Fields: e.fields}
-	c, facets, due, err := t.editChange(ctx, r, e)
+	c, fields, due, err := t.editChange(ctx, r, e)
 	if err != nil {
 		return Entry{}, publicError(err)
 	}
 	if due {
-		after, err := t.applyEdit(ctx, c, r, facets)
+		after, err := t.applyEdit(ctx, c, r, fields)
 		if errors.Is(err, ErrDuplicate) {
 			err = t.allEditProblems(ctx, err, r, e)
 		}
@@ -423,15 +426,15 @@ func notOfType(t *Type) error {
 	return invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 }
 
-// editChange returns the change that turns a record into the edited entry, and the facets that the
-// entry then has. It reports whether there is anything to write. The password hash, which an Entry
-// does not contain, stays.
-func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, facets map[string]string, due bool, err error) {
+// editChange returns the change that turns a record into the edited entry, and the fields of the
+// record with the edited facets. It reports whether there is anything to write. The password hash,
+// which an Entry does not contain, stays.
+func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, fields map[string]string, due bool, err error) {
 	if len(e.edits) == 0 && e.disable == nil && len(e.newSets) == 0 {
 		return c, nil, false, nil
 	}
 	own := t.ownChange(r, e)
-	facets, wrong, err := t.encodeFacets(r, e, own)
+	fields, wrong, err := t.encodeFacets(r, e, own)
 	if err != nil {
 		return c, nil, false, err
 	}
@@ -446,17 +449,17 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 		return c, nil, false, err
 	}
 	if len(wrong) > 0 {
-		return c, nil, false, t.addMissingAndTaken(ctx, wrong, r, change.WithFurther(r, facets, own))
+		return c, nil, false, t.addMissingAndTaken(ctx, wrong, r, change.WithFurther(r, fields, own))
 	}
-	if c, due, err = t.declared.Update(r, facets, own); err != nil {
-		return c, nil, due, t.allProblems(ctx, err, r, change.WithFurther(r, facets, own))
+	if c, due, err = t.declared.Update(r, fields, own); err != nil {
+		return c, nil, due, t.allProblems(ctx, err, r, change.WithFurther(r, fields, own))
 	}
 	t.declared.Hold(&c, r, t.view.Now())
 	dropped := func(d store.Container) bool {
 		return slices.ContainsFunc(sets.Drop, func(other store.Container) bool { return other.Key == d.Key })
 	}
 	c.Drop, c.Add = append(slices.DeleteFunc(c.Drop, dropped), sets.Drop...), append(c.Add, sets.Add...)
-	return c, facets, due || len(sets.Drop) > 0, nil
+	return c, fields, due || len(sets.Drop) > 0, nil
 }
 
 // ownChange returns the store's own fields that an edit changes: those that disable or enable the
@@ -494,10 +497,12 @@ func (t *Type) afterDisabledChange(ctx context.Context, before, after store.Reco
 	t.db.emit(ctx, Event{Kind: kind, Key: after.Key})
 }
 
-// encodeFacets returns the encoded facets of an edited entry, and their problems. It adds the
-// changes of further values to own.
+// encodeFacets returns the fields of a record with the encoded facets of the edited entry, and the
+// problems of these facets. It adds the changes of further values to own.
 func (t *Type) encodeFacets(r store.Record, e Entry, own map[string]string) (encoded map[string]string, wrong problems, err error) {
-	encoded = change.Facets(r)
+	if encoded = maps.Clone(r.Fields); encoded == nil {
+		encoded = map[string]string{}
+	}
 	for _, ed := range e.edits {
 		field := ed.field
 		texts, several := e.texts[field]
@@ -512,7 +517,7 @@ func (t *Type) encodeFacets(r store.Record, e Entry, own map[string]string) (enc
 			err = wrong.add(t.declared.EncodeFacet(encoded, field, ed.v, r.Fields))
 		case field == store.FieldPassword:
 			err = invalid(field, "name", "the password is not a facet")
-		default:
+		case !store.OwnField(field):
 			delete(encoded, field)
 		}
 		if err != nil {
@@ -678,13 +683,12 @@ func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store
 	return r, err
 }
 
-// applyEdit does the same as apply for the results of editChange. It reuses facets for the
+// applyEdit does the same as apply for the results of editChange. It reuses fields for the
 // resulting record.
-func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, facets map[string]string) (store.Record, error) {
+func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, fields map[string]string) (store.Record, error) {
 	rev, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
-		change.AddOwnFields(facets, r.Fields)
-		r = change.ApplyInPlace(facets, c, rev)
+		r = change.ApplyInPlace(fields, c, rev)
 		t.emitChange(ctx, c)
 	}
 	return r, err

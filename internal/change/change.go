@@ -70,9 +70,10 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 }
 
 // Update returns the change that replaces all facets of an entry with the given ones, and sets the
-// store's own fields in own. old is the entry as it was read. In own, an empty value removes its
-// field, and the field ~tokens revokes all single-use tokens. An unproven entry (see ErrUnproven)
-// that gives up an address loses its tags. Update reports false if there is nothing to change.
+// store's own fields in own. old is the entry as it was read. Update ignores the store's own fields
+// in facets. In own, an empty value removes its field, and the field ~tokens revokes all single-use
+// tokens. An unproven entry (see ErrUnproven) that gives up an address loses its tags. Update
+// reports false if there is nothing to change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
@@ -220,13 +221,15 @@ func (e extent) check(old store.Record) error {
 }
 
 // diff returns the change from old to an entry with the given facets, which EncodeFacet has
-// checked. own holds new values of the store's own fields, or "" for those to remove. They count
-// towards the size of the entry, but callers add them to the change.
+// checked. It ignores the store's own fields in facets. own holds new values of these fields, or ""
+// for those to remove. They count towards the size of the entry, but callers add them to the
+// change.
 func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Change, error) {
-	c := store.Change{Key: old.Key, Schema: t.Guard, Set: make([]store.Facet, 0, OwnFields)}
+	room := OwnFields
 	if len(old.Fields) == 0 {
-		c.Set = make([]store.Facet, 0, len(facets)+OwnFields)
+		room += len(facets)
 	}
+	c := store.Change{Key: old.Key, Schema: t.Guard, Set: make([]store.Facet, 0, room)}
 	size, several := diffFacets(&c, old, facets, own)
 	if err := size.check(old); err != nil {
 		return c, err
@@ -256,6 +259,9 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 // own has further values.
 func diffFacets(c *store.Change, old store.Record, facets, own map[string]string) (size extent, further bool) {
 	for field, wire := range facets {
+		if store.OwnField(field) {
+			continue
+		}
 		size.add(field, wire)
 		if was, had := old.Fields[field]; !had || was != wire {
 			c.Set = append(c.Set, store.Facet{Field: field, Wire: wire})

@@ -158,14 +158,15 @@ func furtherAfter(old, own map[string]string) map[string]string {
 }
 
 // WithFurther returns the facets of an entry and its further values after a change of the store's
-// own fields.
+// own fields. It ignores these fields in facets.
 func WithFurther(old store.Record, facets, own map[string]string) map[string]string {
-	further := furtherAfter(old.Fields, own)
-	if len(further) == 0 {
-		return facets
+	all := maps.Clone(facets)
+	maps.DeleteFunc(all, func(field, _ string) bool { return store.OwnField(field) })
+	if all == nil {
+		all = map[string]string{}
 	}
-	maps.Copy(further, facets)
-	return further
+	maps.Copy(all, furtherAfter(old.Fields, own))
+	return all
 }
 
 // checkCounts returns an error if an entry has more values in a field than the schema allows, or

@@ -2,6 +2,7 @@ package change
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -402,5 +403,19 @@ func TestRepairLosesTwo(t *testing.T) {
 	c, _ := manyType(t).Repair(record("email", "A", "~skv:email", "a", "~also:email:a", "1 - -"), RepairLimits{Lose: "a", From: []string{"email"}})
 	if after := Apply(c, "r", nil).Fields; after["~lost:email"] != "A" || after["~lost:email:2"] != "a" {
 		t.Errorf("the entry keeps %q, want both spellings", after)
+	}
+}
+
+// TestWithFurtherIgnoresOwnFields checks that a further value which a change removes does not
+// remain because it is among the fields that the caller passes.
+func TestWithFurtherIgnoresOwnFields(t *testing.T) {
+	fields := map[string]string{"name": "ann", "~isa": "user", "~also:email:a@x.org": "1 - -", "~also:email:b@x.org": "2 - -"}
+	after := WithFurther(store.Record{Fields: fields}, fields, map[string]string{"~also:email:a@x.org": ""})
+	want := map[string]string{"name": "ann", "~also:email:b@x.org": "2 - -"}
+	if !maps.Equal(after, want) {
+		t.Errorf("got %v, want %v", after, want)
+	}
+	if len(fields) != 4 {
+		t.Errorf("the fields of the caller became %v", fields)
 	}
 }

@@ -136,6 +136,9 @@ func (t *Type) Position(r store.Record, field string) (store.Ranked, bool) {
 
 // OrderKey returns the key of the ordered index of a field.
 func (t *Type) OrderKey(field string) (recordkey.Key, error) {
+	if k, has := t.orderKeys[field]; has {
+		return k, nil
+	}
 	k, err := recordkey.Own("order", t.Name, field)
 	return k.In(t.ns), err
 }

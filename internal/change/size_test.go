@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -162,5 +163,25 @@ func TestRepairedEntryCanBeCreated(t *testing.T) {
 	}
 	if _, err := typ.Create(draft); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSizeCountsOwnFieldsOnce checks that lost values count once towards the size of an entry if
+// the caller passes them among the facets.
+func TestSizeCountsOwnFieldsOnce(t *testing.T) {
+	typ := manyType(t)
+	key, err := typ.PRK("u1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]string{"uid": "u1", "name": "ann", store.FieldType: "user", store.FieldRev: "r"}
+	for i := range 10 {
+		fields[store.FieldLost("old"+strconv.Itoa(i))] = strings.Repeat("x", 60<<10)
+	}
+	facets := maps.Clone(fields)
+	facets["name"] = "bea"
+	c, due, err := typ.Update(store.Record{Key: key, Fields: fields}, facets, nil)
+	if err != nil || !due || len(c.Set) != 1 || len(c.Unset) != 0 {
+		t.Errorf("got %d facets to set, %d to unset, %v, %v; want one to set", len(c.Set), len(c.Unset), due, err)
 	}
 }

@@ -66,6 +66,7 @@ type Type struct {
 	Many           []string // of Secondary, the fields that may have several values
 	Indexed        []string
 	Ordered        []string
+	orderKeys      map[string]recordkey.Key // of Ordered
 	Required       []string
 	mayHold        bool                    // a field may hold values; see Hold
 	codecs         map[string]schema.Codec // of fields, except those that read every text
@@ -96,6 +97,12 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		Secondary: st.Secondary(), Typed: st.Typed(), crossing: st.Typed(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), codecs: map[string]schema.Codec{},
 	}
 	t.Many = slices.DeleteFunc(slices.Clone(t.Secondary), func(field string) bool { return t.MaxValues(field) < 2 })
+	t.orderKeys = make(map[string]recordkey.Key, len(t.Ordered))
+	for _, field := range t.Ordered {
+		if k, err := t.OrderKey(field); err == nil {
+			t.orderKeys[field] = k
+		}
+	}
 	for field, f := range st.Fields {
 		t.mayHold = t.mayHold || f.Hold != 0
 		if codec := st.Codec(field); codec != schema.CodecText && codec != schema.CodecIdentity {

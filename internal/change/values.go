@@ -51,15 +51,6 @@ func Facets(r store.Record) map[string]string {
 	return facets
 }
 
-// AddOwnFields adds to facets the store's own fields of a record.
-func AddOwnFields(facets, fields map[string]string) {
-	for field, wire := range fields {
-		if store.OwnField(field) {
-			facets[field] = wire
-		}
-	}
-}
-
 // Identifiers returns the values in the fields of an entry by which it is found, as they are
 // written. None of them may be the password.
 func (t *Type) Identifiers(facets map[string]string) (ids []string) {
