@@ -17,7 +17,7 @@ import (
 
 // A homePage holds the data of the home page.
 type homePage struct {
-	URL      string    // of the service, as the operator reaches it
+	URL      string    // of the service, as the browser names it; empty behind a proxy
 	Type     string    // the type in the example of a command that creates an account
 	At       time.Time // when the totals were counted; zero if they are not known yet
 	Empty    bool      // there are no accounts
@@ -72,12 +72,17 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, page{Name: "home", Title: "Home", Searching: true, Data: p})
 }
 
-// ownURL returns the URL of the service, as the browser names it.
+// ownURL returns the URL of the service, as the browser names it. If a proxy passed the request on,
+// ownURL returns "": the proxy may serve only the console under that name, as nginx.conf does.
 func ownURL(r *http.Request) string {
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+	switch {
+	case r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("X-Forwarded-Proto") != "":
+		return ""
+	case r.TLS != nil:
 		return "https://" + r.Host
+	default:
+		return "http://" + r.Host
 	}
-	return "http://" + r.Host
 }
 
 // hasNoAccounts reports whether the store has no accounts now. The figures may be minutes old, so

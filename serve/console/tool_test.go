@@ -51,6 +51,13 @@ func TestHome(t *testing.T) {
 			return body
 		}
 		d.wantText(home(d), "There are no accounts yet", "Create an account", "Import a file", "curl "+d.base+"/v1/types/user/entries", "Nobody has signed in")
+		// Behind a proxy the command does not name the console's host, which may not serve the API.
+		proxied, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.base+"/console", nil)
+		must(t, err)
+		proxied.Header.Set("X-Forwarded-Proto", "https")
+		body := d.send(http.StatusOK, proxied)
+		d.wantText(body, "$URL is where your proxy serves the API", "curl $URL/v1/types/user/entries")
+		d.wantNoText(body, "https://"+proxied.URL.Host)
 		d.createAccount("u1", "name", "Alice")
 		for range 3 {
 			_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "192.0.2.7"})
@@ -58,7 +65,7 @@ func TestHome(t *testing.T) {
 		_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "192.0.2.8"})
 		other := newTestConsole(t, d.db) // which has not counted anything yet
 		other.signIn(operatorName, goodPassword)
-		body := home(other)
+		body = home(other)
 		d.wantNoText(body, "There are no accounts yet")
 		d.wantText(body, "Failed sign-ins in 24 hours 4 usually 0", "Alice: A visitor failed to sign in 3 times from 192.0.2.7", "A visitor failed to sign in from 192.0.2.8")
 		if !strings.Contains(body, "Busiest hour: 4.") {
