@@ -189,7 +189,7 @@ func (a Auth) signedIn(w http.ResponseWriter, r *http.Request, v visitor) bool {
 		writeProblem(w, userdb.CodeLogin)
 	case a.SignInPath == "":
 		http.Error(w, http.StatusText(http.StatusUnauthorized), http.StatusUnauthorized)
-	case a.ended != nil && a.Secret(r) != "" && canInterrupt(r):
+	case a.ended != nil && a.hadSession(r):
 		a.ended.ServeHTTP(w, r)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		http.Redirect(w, r, withReturn(a.SignInPath, withoutDone(r.URL.RequestURI())), http.StatusSeeOther)

@@ -208,6 +208,9 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		r = f.forPage(r)
 		_ = r.ParseForm() // Protect has refused requests for which this fails
 		err, posted := failure(r), r.Method == http.MethodPost
+		if posted && err == nil {
+			err = checkOwner(r)
+		}
 		if posted && do != nil && err == nil {
 			var to string
 			if to, err = do(w, r); err == nil {
@@ -224,6 +227,9 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 			p.Name, p.Data, err, p.sendTo = other.name, other.data, other.err, other.sendTo
 			if other.me.Key().IsValid() {
 				p.Me = other.me
+			}
+			if other.kept != nil {
+				p.kept = other.kept
 			}
 		} else if load != nil && !errors.Is(err, userdb.ErrNotFound) {
 			ctx, cancel := r.Context(), func() {}
@@ -246,7 +252,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 				p.Name, p.Data = "again", keptInputs(r)
 			}
 		case down && posted: // the page itself shows what was entered
-		case down, p.Status == http.StatusGone, missing != nil && p.Data == nil:
+		case down, p.Status == http.StatusGone, errors.Is(err, errOther), missing != nil && p.Data == nil:
 			p.Name = "gone"
 		}
 		if p.Status == http.StatusServiceUnavailable {
@@ -305,7 +311,7 @@ func (f *Flows) newPage(name string, r *http.Request) Page {
 		Providers: f.Providers, Passkeys: f.Passkeys != nil, CanStay: f.brief != nil,
 		CanAddFactors: sc.Factors,
 		Language:      Language(r.Context()), MinPassword: max(sc.Policy().Min, 1),
-		declared: sc.Fields, from: name,
+		declared: sc.Fields, from: name, kept: carrierInputs(r),
 	}
 	if f.Links != nil {
 		p.Links = f.Links(p.Me)
@@ -335,7 +341,7 @@ func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Hand
 // statuses maps the rules of problems to the statuses of pages. The status for all other rules is
 // 422.
 var statuses = map[string]int{
-	"ended": http.StatusForbidden, "paused": http.StatusForbidden,
+	"other": http.StatusForbidden, "ended": http.StatusForbidden, "paused": http.StatusForbidden,
 	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
 	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden, "denied": http.StatusForbidden,
 }
@@ -424,7 +430,7 @@ func (f *Flows) afterDoubleClick(w http.ResponseWriter, r *http.Request, secret 
 	return f.signInOnceMore(w, r, hints.UID(uid), "", r.PostFormValue("password"), done)
 }
 
-// passwordSet is the message after a new password, for afterDoubleClick.
+// passwordSet returns the name of the message after a new password, for afterDoubleClick.
 func passwordSet(userdb.Entry) string { return "password" }
 
 // signInOnceMore does what afterDoubleClick does, for the account that h identifies. The visitor
@@ -683,6 +689,9 @@ func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Re
 	peek := f.peekConfirming(purpose)
 	return func(_ http.ResponseWriter, r *http.Request) (string, error) {
 		found, err := peek(r)
+		if errors.Is(err, userdb.ErrNotFound) && f.isConfirmed(r, r.PostFormValue("address")) {
+			return f.Paths.Account + "?done=" + done, nil
+		}
 		if err != nil {
 			return "", err
 		}
@@ -695,6 +704,18 @@ func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Re
 		}
 		return f.Paths.Account + "?done=" + done, err
 	}
+}
+
+// isConfirmed reports whether the account of a visitor who is signed in, to which the token of a
+// form belongs, has an address that is verified. After a double click, the first form has done so.
+// Nobody else learns it.
+func (f *Flows) isConfirmed(r *http.Request, address string) bool {
+	uid, _ := token.SecretUID(r.PostFormValue("token"))
+	if uid == "" || uid != Entry(r.Context()).UID() {
+		return false
+	}
+	e, err := f.Users.Find(r.Context(), hints.UID(uid))
+	return err == nil && e.VerifiedText(f.Address, address)
 }
 
 // maxPasswordNotices limits the notices of new passwords that the owner of an account causes within

@@ -23,6 +23,24 @@ const (
 	keptPrefix = "kept:"
 )
 
+// formOwnerInput is the name of the input with the UID of the account on whose page a form is. The
+// template mine writes it. No facet has such a name.
+const formOwnerInput = "~whose"
+
+// errOther refuses a form of an account other than the one that is signed in, as in another tab. It
+// was about what the visitor has seen there.
+var errOther = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "other", Reason: "another account is signed in"}
+
+// checkOwner returns errOther if a form says that it is of another account than the one that is
+// signed in.
+func checkOwner(r *http.Request) error {
+	e := Entry(r.Context())
+	if whose := r.PostForm.Get(formOwnerInput); whose != "" && e.Key().IsValid() && whose != e.UID() {
+		return errOther
+	}
+	return nil
+}
+
 // errEnded and errPaused say why a page asks for a sign-in, or for a proof, in place of processing
 // a form.
 var (
@@ -59,34 +77,46 @@ func (f *Flows) interrupted(page string, why error) http.Handler {
 				return to, nil
 			}
 		}
-		f.keepForm(r)
-		return "", &otherPage{name: page, data: ReturnPath(r), err: why}
+		kept := f.keepForm(r)
+		return "", &otherPage{name: page, data: ReturnPath(r), err: why, kept: kept}
 	}))
 }
 
 // canInterrupt reports whether a request has a form that interrupted keeps.
 func canInterrupt(r *http.Request) bool { return r.Method == http.MethodPost && hasForm(r) }
 
-// keepForm replaces the form of a request by the inputs that carry it, and by the path to return
-// to. A form of which nothing may be kept, because all that it has is secret, is not carried: the
-// visitor returns to its page. Neither is one that confirms a second factor, which holds the key of
-// an app, nor one whose path ReturnPath does not accept.
-func (f *Flows) keepForm(r *http.Request) {
-	inputs := keptInputs(r)
-	r.Form = url.Values{returnParameter: {r.URL.RequestURI()}}
-	isFactor := r.URL.Path == f.Paths.Security && slices.Contains([]string{"confirm", "passkey"}, r.PostForm.Get("do"))
-	if len(inputs) == 0 && len(r.PostForm) > 0 || isFactor || ReturnPath(r) == "/" {
-		return
-	}
-	r.Form.Set(keptOwner, f.formOwner(r))
-	for _, in := range inputs {
-		r.Form.Add(keptPrefix+in.Name, in.Value)
-	}
+// hadSession reports whether the sender of a form was signed in when the form was shown.
+func (a Auth) hadSession(r *http.Request) bool {
+	return canInterrupt(r) && (a.Secret(r) != "" || r.PostFormValue(formOwnerInput) != "")
 }
 
-// formOwner returns the UID of the account whose page had the form of a request: the visitor's, or
-// that of the session that has ended.
+// keepForm returns the inputs that carry the form of a request, and replaces the form by the path
+// to return to. A form of which nothing may be kept, because all that it has is secret, is not
+// carried: the visitor returns to its page. Neither is one that confirms a second factor, which
+// holds the key of an app, nor one whose path ReturnPath does not accept.
+func (f *Flows) keepForm(r *http.Request) (carrier []Input) {
+	inputs := slices.DeleteFunc(keptInputs(r), func(in Input) bool { return in.Name == formOwnerInput })
+	isFactor := r.URL.Path == f.Paths.Security && slices.Contains([]string{"confirm", "passkey"}, r.PostForm.Get("do"))
+	r.Form = url.Values{returnParameter: {r.URL.RequestURI()}}
+	if len(inputs) == 0 && len(r.PostForm) > 0 || isFactor || ReturnPath(r) == "/" {
+		if strings.HasPrefix(r.Pattern, http.MethodPost+" ") { // the path may be no page
+			r.Form.Set(returnParameter, f.Paths.Account)
+		}
+		return nil
+	}
+	carrier = append(carrier, Input{Name: keptOwner, Value: f.formOwner(r)})
+	for _, in := range inputs {
+		carrier = append(carrier, Input{Name: keptPrefix + in.Name, Value: in.Value})
+	}
+	return carrier
+}
+
+// formOwner returns the UID of the account whose page had the form of a request: as the form says,
+// or else the visitor's, or that of the session that has ended.
 func (f *Flows) formOwner(r *http.Request) string {
+	if whose := r.PostForm.Get(formOwnerInput); whose != "" {
+		return whose
+	}
 	if e := Entry(r.Context()); e.Key().IsValid() {
 		return e.UID()
 	}
@@ -97,18 +127,25 @@ func (f *Flows) formOwner(r *http.Request) string {
 // carries reports whether a form carries another one.
 func carries(r *http.Request) bool { return r.PostForm.Has(keptOwner) }
 
-// Kept returns the inputs with which a form carries another one, which the visitor sent before the
-// page asked for a sign-in or a proof. The template kept writes them into a form.
-func (p Page) Kept() (inputs []Input) {
-	for _, name := range slices.Sorted(maps.Keys(p.Form)) {
+// carrierInputs returns the inputs with which the form of a request carries another one. A query
+// carries none: links of other sites could otherwise make up a form.
+func carrierInputs(r *http.Request) (inputs []Input) {
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 		if name == keptOwner || strings.HasPrefix(name, keptPrefix) {
-			for _, value := range p.Form[name] {
+			for _, value := range r.PostForm[name] {
 				inputs = append(inputs, Input{Name: name, Value: value})
 			}
 		}
 	}
 	return inputs
 }
+
+// Kept returns the inputs with which a form carries another one, which the visitor sent before the
+// page asked for a sign-in or a proof. The template kept writes them into a form.
+func (p Page) Kept() []Input { return p.kept }
 
 // resume returns to and err, which are what a sign-in or a proof leads to. If that has succeeded,
 // and the form carries another one that the same account filled in, resume returns an error that
@@ -122,7 +159,7 @@ func (f *Flows) resume(r *http.Request, e userdb.Entry, to string, err error) (s
 		return f.Paths.Account, nil
 	}
 	var inputs []Input
-	for _, in := range (Page{Form: r.PostForm}).Kept() {
+	for _, in := range carrierInputs(r) {
 		if name, is := strings.CutPrefix(in.Name, keptPrefix); is {
 			inputs = append(inputs, Input{Name: name, Value: in.Value})
 		}

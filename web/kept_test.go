@@ -179,6 +179,27 @@ func TestFormAfterSession(t *testing.T) {
 		}
 	}
 
+	// A link of another site cannot make up a form.
+	forged := "?return=%2Fprofile&kept=" + s.find("ann").UID() + "&kept:text=forged"
+	for _, path := range []string{"/signin", "/account/verify"} {
+		c = s.client()
+		if path == "/account/verify" {
+			s.send(c, "/signin", credentials("ann")...)
+		}
+		if _, _, body := s.send(c, path+forged); strings.Contains(body, "forged") || strings.Contains(body, `name="kept`) {
+			t.Errorf("%s: a link makes up a form:\n%s", path, body)
+		}
+		if status, to, body := s.send(c, path+forged, append(credentials("ann"), "return", "/profile")...); status != http.StatusSeeOther || to != "/profile" {
+			t.Errorf("%s: a form that a link makes up: got %d %s, want 303 to the page:\n%s", path, status, to, body)
+		}
+	}
+
+	// A form that has nothing but a password, at a path that is no page.
+	c = ended("ann")
+	if got := interrupt(c, "/act", "password", goodPassword); !slices.Equal(got, []string{"return", "/account"}) {
+		t.Errorf("a password for a path that is no page: the form has %q, want the path of the account only", got)
+	}
+
 	// Nobody who never was signed in gets such a page, and no program does.
 	if status, to, _ := s.send(s.client(), "/profile", text...); status != http.StatusSeeOther || to != "/signin" {
 		t.Errorf("without a session: got %d %s, want 303 to the sign-in", status, to)
@@ -214,6 +235,11 @@ func TestFormBeforeProof(t *testing.T) {
 			t.Errorf("%s: got %q, want what was entered", path, *arrived)
 		}
 		s.send(c, "/signin", "identifier", "bob", "password", goodPassword)
+		if status, to, body = s.send(c, "/account/verify", append(carried, "password", goodPassword)...); status != http.StatusForbidden || strings.Contains(body, "kept text") {
+			t.Errorf("%s: another account: got %d %s, want 403 and nothing of the form:\n%s", path, status, to, body)
+		}
+		carried = slices.DeleteFunc(carried, func(text string) bool { return text == "~whose" || text == "kept" || text == s.find("ann").UID() })
+		carried = append(carried, "kept", s.find("ann").UID()) // as from a template of a site
 		if status, to, body = s.send(c, "/account/verify", append(carried, "password", goodPassword)...); status != http.StatusSeeOther || to != "/account" {
 			t.Errorf("%s: another account: got %d %s, want 303 to its own page:\n%s", path, status, to, body)
 		}
@@ -233,8 +259,8 @@ func TestFormBeforeProof(t *testing.T) {
 	}
 }
 
-// TestNoMessageForOthers checks that a message about what was done is not shown to whoever signs in
-// after the session has ended.
+// TestNoMessageForOthers checks that a message about what was done is not shown to the visitor who
+// signs in next.
 func TestNoMessageForOthers(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	for path, want := range map[string]string{
@@ -382,6 +408,91 @@ func TestWelcomeTwice(t *testing.T) {
 		}
 		if _, _, body := s.send(c, "/account/overview?done="+tt[1]); !strings.Contains(body, "<dd>ann</dd>") || strings.Contains(body, "only what you entered first was saved") != (tt[1] == "welcome-twice") {
 			t.Errorf("with the name %q: the page does not say what was saved:\n%s", tt[0], body)
+		}
+	}
+}
+
+// TestFormOfOtherAccount sends forms of an account after somebody else has signed in, as in another
+// tab. None of them changes anything, and none is shown again. Without any cookie, the account
+// signs in and sends its form.
+func TestFormOfOtherAccount(t *testing.T) {
+	s, clock, arrived := keeping(t)
+	clock.Advance(time.Since(clock.Now()))
+	ann := s.create("ann")
+	c, other := s.client(), s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	pages := map[string]string{}
+	for _, path := range []string{"/account/password", "/account/email", "/account/addresses", "/account/devices", "/account/security", "/account/verify"} {
+		_, _, body := s.send(c, path)
+		pages[path] = body
+		// The first form signs out.
+		posts, marks := strings.Count(body, `<form`)-1, strings.Count(body, `name="~whose" value="`+ann.UID()+`"`)
+		if posts > 0 && posts != marks {
+			t.Errorf("%s: %d of %d forms say whose they are:\n%s", path, marks, posts, body)
+		}
+	}
+	s.create("eve")
+	s.send(c, "/signin", "identifier", "eve", "password", goodPassword)
+	s.send(other, "/signin", "identifier", "eve", "password", goodPassword)
+	const whose = "You are signed in to another account by now"
+	for path, form := range map[string][]string{
+		"/account/password": {"old", goodPassword, "new", "brand new horse"}, "/account/email": {"email", "ann2@example.com", "password", goodPassword},
+		"/account/devices": {"all", "1"}, "/account/security": {"do", "add", "label", "phone"}, "/profile": {"text", "typed by ann"},
+	} {
+		status, to, body := s.send(c, path, append(form, "~whose", ann.UID())...)
+		if status != http.StatusForbidden || !strings.Contains(body, whose) || strings.Contains(body, "typed by ann") {
+			t.Errorf("%s: got %d %s, want 403 and that somebody else is signed in:\n%s", path, status, to, body)
+		}
+	}
+	if status, _, _ := s.send(other, "/account"); status != http.StatusNotFound || len(*arrived) > 0 || len(s.sent()) > 0 {
+		t.Errorf("the other device of eve gets %d, and %q and the mails %q arrived; want the page, and neither", status, *arrived, s.sent())
+	}
+
+	c = s.client() // the cookie has expired
+	status, _, body := s.send(c, "/profile", "text", "typed by ann", "~whose", ann.UID())
+	if status != http.StatusForbidden {
+		t.Fatalf("without a cookie: got %d, want 403 and the page to sign in:\n%s", status, body)
+	}
+	_, _, body = s.send(c, "/signin", append(hidden(t, body, "/signin"), "identifier", "ann", "password", goodPassword)...)
+	if s.send(c, "/profile", hidden(t, body, "/profile")...); !slices.Equal(*arrived, []string{"ann: typed by ann"}) {
+		t.Errorf("got %q, want what was entered", *arrived)
+	}
+}
+
+// TestConfirmTwice sends the forms that confirm an address twice, as a double click does. Both
+// answers say that it was done to a visitor who is signed in to the account, and to nobody else.
+func TestConfirmTwice(t *testing.T) {
+	s, _ := newAtOnce(t)
+	ann := s.create("ann")
+	s.create("bob")
+	c, other := s.client(), s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	s.send(other, "/signin", "identifier", "bob", "password", goodPassword)
+	for path, tt := range map[string][2]string{"/confirm": {"change:email", "email"}, "/add": {"add:email", "add"}} {
+		secret := s.issue(ann, userdb.Token{Purpose: tt[0], Value: tt[1] + "@example.org"})
+		_, _, body := s.send(c, path+"?token="+secret)
+		form := hidden(t, body, path)
+		for n := range 2 {
+			if status, to, body := s.send(c, path, form...); status != http.StatusSeeOther || to != "/account?done="+tt[1] {
+				t.Errorf("%s, form %d: got %d %s, want 303 to the account:\n%s", path, n+1, status, to, body)
+			}
+		}
+		for _, visitor := range []*http.Client{s.client(), other} {
+			if status, _, body := s.send(visitor, path, form...); status != http.StatusGone {
+				t.Errorf("%s, somebody else: got %d, want 410:\n%s", path, status, body)
+			}
+		}
+		if status, _, body := s.send(c, path, "token", secret, "address", "elsewhere@example.org"); status != http.StatusGone {
+			t.Errorf("%s, another address: got %d, want 410:\n%s", path, status, body)
+		}
+	}
+	s.newMails()
+	owner := s.client()
+	s.signUpAtOnce(owner, "kim")
+	secret := s.proof()
+	for n := range 2 {
+		if status, to, body := s.send(owner, "/prove", "token", secret); status != http.StatusSeeOther || to != "/account?done=proved" {
+			t.Errorf("/prove, form %d: got %d %s, want 303 to the account:\n%s", n+1, status, to, body)
 		}
 	}
 }

@@ -21,8 +21,9 @@ import (
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
 // forgot, reset, confirm, add, confirmed, prove, password, email, addresses, devices, verify,
-// security, app, codes, gone and again; with package web/oidc one of continue, unlinked and links; or the name
-// that the application passed to Flows.Page. There is also a default template for the name account.
+// security, app, codes, gone and again; with package web/oidc one of continue, unlinked and links;
+// or the name that the application passed to Flows.Page. There is also a default template for the
+// name account.
 type Page struct {
 	Name     string
 	Status   int          // of the response
@@ -66,6 +67,7 @@ type Page struct {
 
 	declared map[string]schema.Field
 	from     string // the page that the visitor asked for, if another one is shown in its place
+	kept     []Input
 	sendTo   string // where the page "again" sends its form, if that is another path
 }
 
@@ -342,9 +344,10 @@ func browsersKeep(kind, text string) bool {
 var files embed.FS
 
 // Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
-// bottom, field, facet, stay and qr. An application parses its own templates into them and passes
-// the result to RenderTemplates; a template of its own replaces the one of the same name. The
-// template qr is empty; with package web/qr it can show the QR code of an authenticator app.
+// bottom, field, facet, mine, kept, stay and qr. An application parses its own templates into them
+// and passes the result to RenderTemplates; a template of its own replaces the one of the same
+// name. The template qr is empty; with package web/qr it can show the QR code of an authenticator
+// app.
 func Templates() *template.Template {
 	return template.Must(template.ParseFS(files, "pages/*.html"))
 }

@@ -30,8 +30,8 @@ func withReturn(to, path string) string {
 	return to + "?" + url.Values{returnParameter: {path}}.Encode()
 }
 
-// withoutDone returns a path without the parameter for the message after a form. What a visitor did
-// before signing in again must not be reported to whoever signs in.
+// withoutDone returns a path without the parameter for the message after a form. What one visitor
+// did must not be reported to another one who signs in next.
 func withoutDone(path string) string {
 	u, err := url.Parse(path)
 	if err != nil || !u.Query().Has("done") {

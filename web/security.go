@@ -25,6 +25,7 @@ type otherPage struct {
 
 	sendTo string       // where the page "again" sends its form, if that is another path
 	me     userdb.Entry // the visitor, if signed in by the form
+	kept   []Input      // carry the form that was interrupted; see Page.Kept
 }
 
 func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
@@ -47,10 +48,10 @@ func (f *Flows) verifiedRecently(age time.Duration, due func(*http.Request) bool
 }
 
 // securityPath returns the path of the page about second factors, with the name that a visitor has
-// typed for an app, and the path to which that page leads.
+// typed for an app or a passkey, and the path to which that page leads.
 func (f *Flows) securityPath(r *http.Request) string {
 	typed := url.Values{}
-	for _, name := range []string{"label", returnParameter} {
+	for _, name := range []string{"label", "passkey-name", returnParameter} {
 		if text := r.PostFormValue(name); text != "" {
 			typed.Set(name, text)
 		}

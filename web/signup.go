@@ -139,6 +139,10 @@ func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 	r = withChoice(r)
 	secret := r.PostFormValue("token")
 	proving, err := f.peekProof(r)
+	chosen := r.PostFormValue("password") != "" // by somebody who was not signed in to the account
+	if errors.Is(err, userdb.ErrNotFound) && !chosen && f.isConfirmed(r, Entry(r.Context()).Text(f.Address)) {
+		return f.Paths.Account + "?done=proved", nil
+	}
 	if errors.Is(err, userdb.ErrNotFound) {
 		return f.afterDoubleClick(w, r, secret, passwordSet)
 	}

@@ -49,6 +49,7 @@ var Texts = Catalogue{
 	"factor key":          "Second factors cannot be added here.",
 	"factor":              "This account has a second factor, which cannot be entered here.",
 	"verify":              "Confirm that it is you, and then try again.",
+	"other":               "You are signed in to another account by now, so nothing was changed. Open the page again.",
 	"ended":               "You are no longer signed in. Sign in again: what you entered is kept, except passwords and codes.",
 	"paused":              "Confirm that it is you. What you entered is kept, except passwords and codes.",
 	"unproven":            "Confirm your address first.",

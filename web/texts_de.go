@@ -49,6 +49,7 @@ var german = Catalogue{
 	"factor key":          "Ein zweiter Faktor kann hier nicht hinzugefügt werden.",
 	"factor":              "Dieses Konto hat einen zweiten Faktor, der hier nicht eingegeben werden kann.",
 	"verify":              "Bestätigen Sie noch einmal, dass Sie es sind, und wiederholen Sie den Vorgang.",
+	"other":               "Inzwischen sind Sie mit einem anderen Konto angemeldet, deshalb wurde nichts geändert. Öffnen Sie die Seite neu.",
 	"ended":               "Sie sind nicht mehr angemeldet. Melden Sie sich wieder an: Ihre Eingaben bleiben erhalten, außer Passwörtern und Codes.",
 	"paused":              "Bestätigen Sie, dass Sie es sind. Ihre Eingaben bleiben erhalten, außer Passwörtern und Codes.",
 	"unproven":            "Bestätigen Sie zuerst Ihre E-Mail-Adresse.",

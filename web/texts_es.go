@@ -49,6 +49,7 @@ var spanish = Catalogue{
 	"factor key":          "Aquí no se puede añadir un segundo factor.",
 	"factor":              "Esta cuenta tiene un segundo factor, que no se puede introducir aquí.",
 	"verify":              "Confirme de nuevo que es usted y repita la operación.",
+	"other":               "Ahora ha iniciado sesión en otra cuenta, así que no se ha cambiado nada. Vuelva a abrir la página.",
 	"ended":               "Su sesión ha terminado. Vuelva a iniciarla: lo que ha escrito se conserva, salvo contraseñas y códigos.",
 	"paused":              "Confirme que es usted. Lo que ha escrito se conserva, salvo contraseñas y códigos.",
 	"unproven":            "Confirme primero su dirección de correo.",

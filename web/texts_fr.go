@@ -49,6 +49,7 @@ var french = Catalogue{
 	"factor key":          "Il n’est pas possible d’ajouter un second facteur ici.",
 	"factor":              "Ce compte a un second facteur, qui ne peut pas être saisi ici.",
 	"verify":              "Confirmez à nouveau votre identité, puis recommencez.",
+	"other":               "Vous êtes maintenant connecté à un autre compte, rien n’a donc été modifié. Rouvrez la page.",
 	"ended":               "Vous n’êtes plus connecté. Reconnectez-vous : votre saisie est conservée, sauf les mots de passe et les codes.",
 	"paused":              "Confirmez que c’est bien vous. Votre saisie est conservée, sauf les mots de passe et les codes.",
 	"unproven":            "Confirmez d’abord votre adresse e-mail.",

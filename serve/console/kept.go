@@ -107,7 +107,7 @@ func (c *Console) interrupt(w http.ResponseWriter, r *http.Request) {
 			carrier.Add(keptPrefix+in.Name, in.Value)
 		}
 	}
-	if len(carrier) < 2 || len(carrier.Encode()) > maxKept { // without the form, or with an empty one
+	if len(carrier) < 2 || len(carrier.Encode()) > maxKept { // there is no form, or it is empty
 		http.Redirect(w, r, c.auth.SignInPath, http.StatusSeeOther)
 		return
 	}

@@ -70,7 +70,7 @@ func TestValues(t *testing.T) {
 		wantEmails(first)
 		confirm(question)
 		wantEmails(first, work)
-		d.do(http.StatusSeeOther, at+"/values", d.fillForm(question, at+"/values")...) // a double click
+		confirm(question) // a double click
 		wantEmails(first, work)
 		body = d.do(http.StatusOK, at)
 		d.wantText(body, "email "+first+" first not verified", "email "+work+" not verified", "Make first: "+work, "Remove "+work, "the first of several values")
