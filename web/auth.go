@@ -44,8 +44,11 @@ type Auth struct {
 	// nil, the answer has the status of the error's code, mostly 503, and does not show the error.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
 
-	brief  *userdb.SessionOptions // Flows.Brief, if it is set
-	denied http.Handler           // what RequireTag answers with, if Flows.Register has set it
+	brief *userdb.SessionOptions // Flows.Brief, if it is set
+
+	// Flows.Register sets these. denied is what RequireTag answers with. ended answers a form whose
+	// sender's session has ended, and paused one whose sender must prove again who they are.
+	denied, ended, paused http.Handler
 }
 
 // A Cookie describes the session cookie. The cookie is always HttpOnly and SameSite=Lax, and covers
@@ -186,8 +189,12 @@ func (a Auth) signedIn(w http.ResponseWriter, r *http.Request, v visitor) bool {
 		writeProblem(w, userdb.CodeLogin)
 	case a.SignInPath == "":
 		http.Error(w, http.StatusText(http.StatusUnauthorized), http.StatusUnauthorized)
+	case a.ended != nil && a.hadSession(r):
+		a.ended.ServeHTTP(w, r)
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		http.Redirect(w, r, withReturn(a.SignInPath, withoutDone(r.URL.RequestURI())), http.StatusSeeOther)
 	default:
-		redirectAndReturn(w, r, a.SignInPath)
+		http.Redirect(w, r, a.SignInPath, http.StatusSeeOther)
 	}
 	return false
 }

@@ -145,8 +145,8 @@ func TestFlowsWithFactor(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		// first is the page that the first step leads to. then is the page after the sign-in that
-		// the flow asks for; it is "" if first already asks for a code.
+		// first is the page that the first step leads to, or "" for none. then is the page after
+		// the sign-in that the flow asks for; it is "" if first already asks for a code.
 		first, then string
 		step        func(s *flowSite, e userdb.Entry, c *http.Client) (to string)
 		password    string // after the step; "" if it is unchanged
@@ -163,7 +163,7 @@ func TestFlowsWithFactor(t *testing.T) {
 			}
 			return to
 		}},
-		{name: "change of the address", first: "/account?done=email", then: codePage, step: func(s *flowSite, e userdb.Entry, c *http.Client) string {
+		{name: "change of the address", first: "", then: codePage, step: func(s *flowSite, e userdb.Entry, c *http.Client) string {
 			_, to, _ := s.send(c, "/confirm", "token", s.issue(e, userdb.Token{Purpose: "change:email", Value: "new@example.com"}))
 			return to
 		}},

@@ -138,6 +138,7 @@ func (f *Flows) setDefaults() {
 		}
 	}
 	f.denied = Protect(f.failurePage(errDenied))
+	f.ended, f.paused = f.interrupted("signin", errEnded), f.interrupted("verify", errPaused)
 }
 
 // failurePage returns a handler of the page that shows why a request failed.
@@ -207,6 +208,9 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		r = f.forPage(r)
 		_ = r.ParseForm() // Protect has refused requests for which this fails
 		err, posted := failure(r), r.Method == http.MethodPost
+		if posted && err == nil {
+			err = checkOwner(r)
+		}
 		if posted && do != nil && err == nil {
 			var to string
 			if to, err = do(w, r); err == nil {
@@ -220,7 +224,13 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		p := f.newPage(name, r)
 		var missing error // what load returns
 		if other, is := errors.AsType[*otherPage](err); is {
-			p.Name, p.Data, err = other.name, other.data, other.err
+			p.Name, p.Data, err, p.sendTo = other.name, other.data, other.err, other.sendTo
+			if other.me.Key().IsValid() {
+				p.Me = other.me
+			}
+			if other.kept != nil {
+				p.kept = other.kept
+			}
 		} else if load != nil && !errors.Is(err, userdb.ErrNotFound) {
 			ctx, cancel := r.Context(), func() {}
 			if isDown(err) { // the store probably still does not answer
@@ -242,7 +252,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 				p.Name, p.Data = "again", keptInputs(r)
 			}
 		case down && posted: // the page itself shows what was entered
-		case down, p.Status == http.StatusGone, missing != nil && p.Data == nil:
+		case down, p.Status == http.StatusGone, errors.Is(err, errOther), missing != nil && p.Data == nil:
 			p.Name = "gone"
 		}
 		if p.Status == http.StatusServiceUnavailable {
@@ -291,24 +301,6 @@ func (f *Flows) anyone(next http.Handler) http.Handler {
 	return a.Visitor(next)
 }
 
-// keptInputs returns the inputs of a form without those that hold passwords and codes.
-func keptInputs(r *http.Request) (kept []Input) {
-	secret := []string{"code", "recovery", "passkey"}
-	if r.PostForm.Has("old") && r.PostForm.Has("new") {
-		secret = append(secret, "old", "new")
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
-		lower := strings.ToLower(name)
-		if slices.Contains(secret, name) || strings.Contains(lower, "password") || strings.Contains(lower, "secret") {
-			continue
-		}
-		for _, value := range r.PostForm[name] {
-			kept = append(kept, Input{Name: name, Value: value})
-		}
-	}
-	return kept
-}
-
 // newPage returns a page for the sender of a request, without data.
 func (f *Flows) newPage(name string, r *http.Request) Page {
 	sc := f.Users.Schema()
@@ -319,7 +311,7 @@ func (f *Flows) newPage(name string, r *http.Request) Page {
 		Providers: f.Providers, Passkeys: f.Passkeys != nil, CanStay: f.brief != nil,
 		CanAddFactors: sc.Factors,
 		Language:      Language(r.Context()), MinPassword: max(sc.Policy().Min, 1),
-		declared: sc.Fields,
+		declared: sc.Fields, from: name, kept: carrierInputs(r),
 	}
 	if f.Links != nil {
 		p.Links = f.Links(p.Me)
@@ -335,17 +327,21 @@ var errDenied = coded.New(userdb.CodeScope, "the visitor lacks a tag")
 // it in Require.
 func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if VerifiedWithin(r.Context(), maxAge) {
+		switch {
+		case VerifiedWithin(r.Context(), maxAge):
 			next.ServeHTTP(w, r)
-			return
+		case canInterrupt(r) && f.Paths.Verify != "":
+			f.paused.ServeHTTP(w, r)
+		default:
+			redirectAndReturn(w, r, f.Paths.Verify)
 		}
-		redirectAndReturn(w, r, f.Paths.Verify)
 	})
 }
 
 // statuses maps the rules of problems to the statuses of pages. The status for all other rules is
 // 422.
 var statuses = map[string]int{
+	"other": http.StatusForbidden, "ended": http.StatusForbidden, "paused": http.StatusForbidden,
 	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
 	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden, "denied": http.StatusForbidden,
 }
@@ -411,7 +407,14 @@ func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) 
 		})
 	}
 	if errors.Is(err, userdb.ErrNotFound) {
-		return f.afterDoubleClick(w, r, secret, "welcome")
+		return f.afterDoubleClick(w, r, secret, func(e userdb.Entry) string {
+			if !f.hasEntered(r, e) || slices.ContainsFunc(f.Fields, func(field Field) bool {
+				return r.PostFormValue(field.Name) == "" && e.Text(field.Name) != "" && f.Users.Schema().Codec(field.Name) != schema.CodecBoolean
+			}) {
+				return "welcome-twice"
+			}
+			return "welcome"
+		})
 	}
 	return f.enter(w, r, e, err, "welcome")
 }
@@ -422,26 +425,28 @@ const doubleClick = time.Minute
 // afterDoubleClick signs in a visitor whose link has just been used, if the form has the password
 // that was set: after a double click, browsers show the answer to the second form. This is a login
 // like any other. For everybody else the link is no longer valid. done names the message to show.
-func (f *Flows) afterDoubleClick(w http.ResponseWriter, r *http.Request, secret, done string) (string, error) {
+func (f *Flows) afterDoubleClick(w http.ResponseWriter, r *http.Request, secret string, done func(userdb.Entry) string) (string, error) {
 	uid, _ := token.SecretUID(secret)
-	return f.signInOnceMore(w, r, hints.UID(uid), "", done, func(userdb.Entry) bool { return true })
+	return f.signInOnceMore(w, r, hints.UID(uid), "", r.PostFormValue("password"), done)
 }
 
+// passwordSet returns the name of the message after a new password, for afterDoubleClick.
+func passwordSet(userdb.Entry) string { return "password" }
+
 // signInOnceMore does what afterDoubleClick does, for the account that h identifies. The visitor
-// signs in with identifier or, if that is "", with the address of the account. If isSame returns
-// false, the form does not have the password of the account, or that was not set just now, the
-// error is ErrNotFound.
+// signs in with identifier or, if that is "", with the address of the account. If done returns "",
+// the password is not that of the account, or that was not set just now, the error is ErrNotFound.
 func (f *Flows) signInOnceMore(
-	w http.ResponseWriter, r *http.Request, h hints.Hint, identifier, done string, isSame func(userdb.Entry) bool,
+	w http.ResponseWriter, r *http.Request, h hints.Hint, identifier, password string, done func(userdb.Entry) string,
 ) (string, error) {
 	e, err := f.Users.Find(r.Context(), h)
-	password, to := r.PostFormValue("password"), ""
-	if err == nil && (password == "" || time.Since(e.PasswordChanged()).Abs() > doubleClick || !isSame(e)) {
+	to := ""
+	if err == nil && (password == "" || time.Since(e.PasswordChanged()).Abs() > doubleClick || done(e) == "") {
 		err = userdb.ErrNotFound
 	}
 	if err == nil {
 		_, err = f.Auth.SignIn(w, r, cmp.Or(identifier, e.Text(f.Address)), password)
-		to, err = f.afterFirstStep(f.Paths.Account+"?done="+done, err)
+		to, err = f.afterFirstStep(f.Paths.Account+"?done="+done(e), err)
 	}
 	if err != nil && !errors.Is(err, userdb.ErrUnavailable) {
 		err = userdb.ErrNotFound
@@ -507,33 +512,38 @@ func (f *Flows) afterFirstStep(target string, err error) (string, error) {
 // awaitsCode calls next for visitors who have taken the first step of a sign-in, and sends others
 // to the page to sign in.
 func (f *Flows) awaitsCode(next http.Handler) http.Handler {
+	returnTo := func(r *http.Request) (any, error) { return ReturnPath(r), nil }
+	again := f.Page("code", returnTo, func(_ http.ResponseWriter, r *http.Request) (string, error) { return f.signInAgain(r) })
 	return f.anyone(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.CookieValue(r, f.ticketCookie()) == "" {
-			http.Redirect(w, r, f.signInAgain(r), http.StatusSeeOther)
-			return
+		switch {
+		case f.CookieValue(r, f.ticketCookie()) != "":
+			next.ServeHTTP(w, r)
+		case r.Method == http.MethodPost:
+			again.ServeHTTP(w, r)
+		default:
+			to, _ := f.signInAgain(r) // it carries no form
+			http.Redirect(w, r, to, http.StatusSeeOther)
 		}
-		next.ServeHTTP(w, r)
 	}))
-}
-
-// signInAgain returns the path of the page to sign in, for visitors whose ticket is not valid.
-func (f *Flows) signInAgain(r *http.Request) string {
-	return withReturn(f.Paths.SignIn, ReturnPath(r)) + "&done=again"
 }
 
 // code takes the second step of a sign-in.
 func (f *Flows) code(w http.ResponseWriter, r *http.Request) (string, error) {
+	if showsOtherStep(r) {
+		return "", &otherPage{name: "code", data: ReturnPath(r)}
+	}
 	proof, err := f.proofIn(w, r)
+	var e userdb.Entry
 	if err == nil {
-		_, err = f.Prove(w, r, proof)
+		e, err = f.Prove(w, r, proof)
 	}
 	if errors.Is(err, userdb.ErrNotFound) || errors.Is(err, userdb.ErrConflict) {
-		return f.signInAgain(r), nil
+		return f.signInAgain(r)
 	}
 	if f.hasPasskey(r) {
 		err = ofPasskey(err)
 	}
-	return ReturnPath(r), err
+	return f.resume(r, e, ReturnPath(r), err)
 }
 
 // proofIn returns the proof in a form for the second step: a code that the visitor entered, or the
@@ -556,14 +566,15 @@ func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, e
 func (f *Flows) signIn(w http.ResponseWriter, r *http.Request) (string, error) {
 	r = withChoice(r)
 	if f.hasPasskey(r) {
-		return ReturnPath(r), f.signInByPasskey(w, r)
+		e, err := f.signInByPasskey(w, r)
+		return f.resume(r, e, ReturnPath(r), err)
 	}
 	password, err := typedPassword(r, "password")
 	if err != nil {
 		return "", err
 	}
-	_, err = f.Auth.SignIn(w, r, r.PostFormValue("identifier"), password)
-	return f.afterFirstStep(ReturnPath(r), err)
+	e, err := f.Auth.SignIn(w, r, r.PostFormValue("identifier"), password)
+	return f.afterFirstStepOf(r, e, err)
 }
 
 func (f *Flows) signOut(w http.ResponseWriter, r *http.Request) (string, error) {
@@ -608,7 +619,7 @@ func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose st
 	secret := r.PostFormValue("token")
 	before, _, err := f.Users.Peek(r.Context(), purpose, secret)
 	if errors.Is(err, userdb.ErrNotFound) {
-		return f.afterDoubleClick(w, r, secret, "password")
+		return f.afterDoubleClick(w, r, secret, passwordSet)
 	}
 	if err != nil {
 		return "", err
@@ -621,7 +632,7 @@ func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose st
 	defer notice.giveBack()
 	e, err := f.Users.ResetPassword(r.Context(), purpose, secret, r.PostFormValue("password"))
 	if errors.Is(err, userdb.ErrNotFound) {
-		return f.afterDoubleClick(w, r, secret, "password")
+		return f.afterDoubleClick(w, r, secret, passwordSet)
 	}
 	if made(err) || doneWithoutEntry(err) {
 		owner := e
@@ -629,6 +640,9 @@ func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose st
 			owner = before
 		}
 		f.mailNotice(r.Context(), notice, f.passwordNotice(owner))
+	}
+	if visitor := Entry(r.Context()); doneWithoutEntry(err) && visitor.Key().IsValid() && visitor.Key() != before.Key() {
+		return f.Paths.SignIn + "?done=reset", nil // the visitor's other account keeps its password
 	}
 	if doneWithoutEntry(err) {
 		return f.Paths.SignIn + "?done=password", nil
@@ -662,20 +676,46 @@ func (f *Flows) peekConfirming(purpose string) func(*http.Request) (any, error) 
 		e, token, err := f.Users.Peek(r.Context(), purpose, r.FormValue("token"))
 		c := Confirming{Token: token}
 		if err == nil && e.Key() != Entry(r.Context()).Key() {
-			c.Account = mailName(e)
+			c.Account = cmp.Or(mailName(e), "–")
 		}
 		return c, err
 	}
 }
 
+// confirm spends the link that confirms an address. The message that follows is on the account's
+// page only for visitors who are signed in to that account. All others get a page that names the
+// account, so that nobody takes what was done for a change of their own account.
 func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Request) (string, error) {
+	peek := f.peekConfirming(purpose)
 	return func(_ http.ResponseWriter, r *http.Request) (string, error) {
-		_, _, err := f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"), userdb.InSession(f.Secret(r)))
+		found, err := peek(r)
+		if errors.Is(err, userdb.ErrNotFound) && f.isConfirmed(r, r.PostFormValue("address")) {
+			return f.Paths.Account + "?done=" + done, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		_, _, err = f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"), userdb.InSession(f.Secret(r)))
 		if doneWithoutEntry(err) {
 			err = nil
 		}
+		if c := found.(Confirming); err == nil && c.Account != "" {
+			return "", &otherPage{name: "confirmed", data: c}
+		}
 		return f.Paths.Account + "?done=" + done, err
 	}
+}
+
+// isConfirmed reports whether the account of a visitor who is signed in, to which the token of a
+// form belongs, has an address that is verified. After a double click, the first form has done so.
+// Nobody else learns it.
+func (f *Flows) isConfirmed(r *http.Request, address string) bool {
+	uid, _ := token.SecretUID(r.PostFormValue("token"))
+	if uid == "" || uid != Entry(r.Context()).UID() {
+		return false
+	}
+	e, err := f.Users.Find(r.Context(), hints.UID(uid))
+	return err == nil && e.VerifiedText(f.Address, address)
 }
 
 // maxPasswordNotices limits the notices of new passwords that the owner of an account causes within
@@ -692,13 +732,31 @@ func typedPassword(r *http.Request, input string) (string, error) {
 	return "", &userdb.FieldError{Field: input, Rule: "required", Err: userdb.ErrInvalid, Reason: "no password was typed"}
 }
 
+// An ownPasswordError is an error about the password of a visitor who is signed in, which is in an
+// input of the form. If the password is wrong, the problem is that of the input, and does not say
+// that the name may be wrong.
+type ownPasswordError struct {
+	error
+	input string
+}
+
+func (e ownPasswordError) Unwrap() error { return e.error }
+
+// ofOwnPassword returns err as an error about the visitor's own password if that was wrong.
+func ofOwnPassword(err error, input string) error {
+	if userdb.CodeOf(err) == userdb.CodeLogin {
+		return ownPasswordError{err, input}
+	}
+	return err
+}
+
 // verifyPassword verifies the visitor's password, which is an input of the form.
 func (f *Flows) verifyPassword(r *http.Request) error {
 	password, err := typedPassword(r, "password")
 	if err != nil {
 		return err
 	}
-	return f.Auth.Verify(r, password)
+	return ofOwnPassword(f.Auth.Verify(r, password), "password")
 }
 
 func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error) {
@@ -719,15 +777,31 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 	if made(err) && !errors.Is(limit.Allow(stays), userdb.ErrTooManyAttempts) {
 		f.mailNotice(r.Context(), notice, f.passwordNotice(Entry(r.Context())))
 	}
-	return f.enter(w, r, e, err, "password")
+	// After a double click, the first form has changed the password, or changes it now.
+	if errors.Is(err, userdb.ErrLogin) || errors.Is(err, userdb.ErrConflict) || errors.Is(err, userdb.ErrNotFound) {
+		to, failed := f.signInOnceMore(w, r, visitorHint(r), "", r.PostFormValue("new"), passwordSet)
+		if failed == nil {
+			return to, nil
+		}
+	}
+	return f.enter(w, r, e, ofOwnPassword(err, "old"), "password")
 }
 
 func (f *Flows) verify(w http.ResponseWriter, r *http.Request) (string, error) {
+	if showsOtherStep(r) {
+		return "", &otherPage{name: "verify", data: ReturnPath(r)}
+	}
+	return f.resume(r, Entry(r.Context()), ReturnPath(r), f.proveAgain(w, r))
+}
+
+// proveAgain verifies a signed-in visitor by what a form has: a password, together with a code if
+// the account has a second factor, or a passkey.
+func (f *Flows) proveAgain(w http.ResponseWriter, r *http.Request) error {
 	if ownLevel(Entry(r.Context())) == 1 {
-		return ReturnPath(r), f.verifyPassword(r)
+		return f.verifyPassword(r)
 	}
 	if f.hasPasskey(r) {
-		return ReturnPath(r), f.raiseByPasskey(w, r)
+		return f.raiseByPasskey(w, r)
 	}
 	proof, err := f.proofIn(w, r)
 	if err == nil {
@@ -736,7 +810,7 @@ func (f *Flows) verify(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err == nil {
 		_, err = f.Raise(w, r, proof)
 	}
-	return ReturnPath(r), err
+	return err
 }
 
 // email mails a link that changes the address.
@@ -899,22 +973,26 @@ func parseEntered(t schema.Type, field, entered string) schema.Value {
 // form has a hidden input shown-FIELD with the value that it showed, and a hidden input rev with
 // the revision of the entry. Fields that were not touched, or that are not named, are not written.
 // If a field has several values, the form changes only the first. If the entry has changed since,
-// the error is ErrConflict, and Page.Field returns what is stored now for fields that were not
-// touched.
+// and lacks something that the form asks for, the error is ErrConflict, and Page.Field returns what
+// is stored now for fields that were not touched.
 //
 // Do not name the field of addresses. The page at Paths.Email changes it, and asks for the password
 // first: somebody at an open session who could replace the address could take over the account.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
 	declared := f.Users.Schema()
 	e, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
-		if e.Rev() != r.PostFormValue("rev") {
-			return userdb.ErrConflict
-		}
+		isCurrent := e.Rev() == r.PostFormValue("rev")
 		for _, field := range fields {
 			if !isTouched(r, declared, *e, field) {
 				continue
 			}
 			entered := enteredIn(r, declared, field)
+			if !isCurrent && e.Text(field) == parseEntered(declared, field, entered).Text() {
+				continue // after a double click, the first form has saved it
+			}
+			if !isCurrent {
+				return userdb.ErrConflict
+			}
 			switch texts := e.Texts(field); {
 			case entered != "":
 				e.Put(field, parseEntered(declared, field, entered))

@@ -20,9 +20,10 @@ import (
 )
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
-// forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app,
-// codes, gone and again; with package web/oidc one of continue, unlinked and links; or the name
-// that the application passed to Flows.Page. There is also a default template for the name account.
+// forgot, reset, confirm, add, confirmed, prove, password, email, addresses, devices, verify,
+// security, app, codes, gone and again; with package web/oidc one of continue, unlinked and links;
+// or the name that the application passed to Flows.Page. There is also a default template for the
+// name account.
 type Page struct {
 	Name     string
 	Status   int          // of the response
@@ -36,13 +37,14 @@ type Page struct {
 	//   - welcome: a userdb.Invitation
 	//   - signin, code, verify: the path to return to
 	//   - reset: a userdb.Token
-	//   - confirm, add: a Confirming
+	//   - confirm, add, confirmed: a Confirming
 	//   - prove: a Proving
 	//   - devices: what Type.Sessions returns
 	//   - security: what Type.Factors returns
 	//   - app: a userdb.TOTPEnrolment
 	//   - codes: the recovery codes
-	//   - again: the inputs of a form that could not be processed, as []Input, without passwords
+	//   - again: the inputs of a form that could not be processed, as []Input, without passwords;
+	//     see SendTo
 	Data any
 
 	Site         string // Flows.Site
@@ -64,6 +66,38 @@ type Page struct {
 	Links []LinkedIdentity
 
 	declared map[string]schema.Field
+	from     string // the page that the visitor asked for, if another one is shown in its place
+	kept     []Input
+	sendTo   string // where the page "again" sends its form, if that is another path
+}
+
+// SendTo returns the path to which the page "again" sends its form after the visitor has signed in
+// or proved who they are. It is "" if the form goes to the path of the page, because the store did
+// not answer.
+func (p Page) SendTo() string { return p.sendTo }
+
+// AnotherLink returns the path of the page that mails another link in place of one that is no
+// longer valid, or "" if there is none.
+func (p Page) AnotherLink() string {
+	switch p.from {
+	case "welcome":
+		if p.CanSignUp && p.Me.UID() == "" {
+			return p.Paths.SignUp
+		}
+		return ""
+	case "confirm":
+		return p.Paths.Email
+	case "add":
+		return p.Paths.Addresses
+	case "prove":
+		switch {
+		case p.Me.Unproven():
+			return p.Paths.Security
+		case p.Me.UID() != "":
+			return ""
+		}
+	}
+	return p.Paths.Forgot
 }
 
 // A Field describes an input for a facet.
@@ -126,9 +160,6 @@ func (p Page) fieldOf(problem Problem) string {
 	}
 	if problem.Field == "code" && p.Form.Has("recovery") {
 		return "recovery"
-	}
-	if problem.Field == "" && problem.Rule == "login" && slices.Contains([]string{"email", "addresses", "verify"}, p.Name) {
-		return "password"
 	}
 	if problem.Field == "factor" && problem.Rule == "name" {
 		return map[string]string{"add": "label", "passkey": "passkey-name"}[p.Form.Get("do")]
@@ -313,9 +344,10 @@ func browsersKeep(kind, text string) bool {
 var files embed.FS
 
 // Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
-// bottom, field, facet, stay and qr. An application parses its own templates into them and passes
-// the result to RenderTemplates; a template of its own replaces the one of the same name. The
-// template qr is empty; with package web/qr it can show the QR code of an authenticator app.
+// bottom, field, facet, mine, kept, stay and qr. An application parses its own templates into them
+// and passes the result to RenderTemplates; a template of its own replaces the one of the same
+// name. The template qr is empty; with package web/qr it can show the QR code of an authenticator
+// app.
 func Templates() *template.Template {
 	return template.Must(template.ParseFS(files, "pages/*.html"))
 }

@@ -44,7 +44,7 @@ func (f *Flows) hasPasskey(r *http.Request) bool {
 }
 
 // signInByPasskey signs in a visitor by a passkey, which counts as both steps.
-func (f *Flows) signInByPasskey(w http.ResponseWriter, r *http.Request) error {
+func (f *Flows) signInByPasskey(w http.ResponseWriter, r *http.Request) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
 	proof, err := f.Passkeys.Proof(w, r)
@@ -58,7 +58,7 @@ func (f *Flows) signInByPasskey(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		err = f.Start(w, r, e)
 	}
-	return ofPasskey(err)
+	return e, ofPasskey(err)
 }
 
 // raiseByPasskey verifies a signed-in visitor again, by a passkey alone.

@@ -94,6 +94,9 @@ func problem(code userdb.Code, err error) Problem {
 	if _, is := errors.AsType[passkeyError](err); is {
 		p.Field = "passkey"
 	}
+	if own, is := errors.AsType[ownPasswordError](err); is {
+		p.Field = own.input
+	}
 	p.Text = Texts.Text(p)
 	return p
 }

@@ -29,3 +29,16 @@ func ReturnPath(r *http.Request) string {
 func withReturn(to, path string) string {
 	return to + "?" + url.Values{returnParameter: {path}}.Encode()
 }
+
+// withoutDone returns a path without the parameter for the message after a form. What one visitor
+// did must not be reported to another one who signs in next.
+func withoutDone(path string) string {
+	u, err := url.Parse(path)
+	if err != nil || !u.Query().Has("done") {
+		return path
+	}
+	query := u.Query()
+	query.Del("done")
+	u.RawQuery = query.Encode()
+	return u.String()
+}

@@ -22,6 +22,10 @@ type otherPage struct {
 	name string
 	data any
 	err  error // what is wrong with the form, or nil
+
+	sendTo string       // where the page "again" sends its form, if that is another path
+	me     userdb.Entry // the visitor, if signed in by the form
+	kept   []Input      // carry the form that was interrupted; see Page.Kept
 }
 
 func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
@@ -32,11 +36,30 @@ func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
 func (f *Flows) verifiedRecently(age time.Duration, due func(*http.Request) bool, next http.Handler) http.Handler {
 	return f.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if due(r) && f.Paths.Verify != "" && !VerifiedWithin(r.Context(), age) {
-			http.Redirect(w, r, withReturn(f.Paths.Verify, r.URL.RequestURI()), http.StatusSeeOther)
+			to := r.URL.RequestURI()
+			if r.Method == http.MethodPost {
+				to = f.securityPath(r)
+			}
+			http.Redirect(w, r, withReturn(f.Paths.Verify, to), http.StatusSeeOther)
 			return
 		}
 		next.ServeHTTP(w, r)
 	}))
+}
+
+// securityPath returns the path of the page about second factors, with the name that a visitor has
+// typed for an app or a passkey, and the path to which that page leads.
+func (f *Flows) securityPath(r *http.Request) string {
+	typed := url.Values{}
+	for _, name := range []string{"label", "passkey-name", returnParameter} {
+		if text := r.PostFormValue(name); text != "" {
+			typed.Set(name, text)
+		}
+	}
+	if len(typed) == 0 {
+		return f.Paths.Security
+	}
+	return f.Paths.Security + "?" + typed.Encode()
 }
 
 // requireForSecurity guards the page about second factors. The store itself checks whether a change
@@ -110,7 +133,7 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 	if len(codes) > 0 {
 		return "", &otherPage{name: "codes", data: codes}
 	}
-	return f.afterSecurity(f.Paths.Security+"?done="+securityNotes[done], err)
+	return f.afterSecurity(r, f.Paths.Security+"?done="+securityNotes[done], err)
 }
 
 // securityMails are the mails that tell the owner what was done, and securityNotes are the messages
@@ -131,9 +154,9 @@ func made(err error) bool {
 
 // afterSecurity returns to and err. If err says that the visitor was verified too long ago, it
 // returns what askForSteps returns.
-func (f *Flows) afterSecurity(to string, err error) (string, error) {
+func (f *Flows) afterSecurity(r *http.Request, to string, err error) (string, error) {
 	if errors.Is(err, userdb.ErrNotVerified) {
-		return f.askForSteps(f.Paths.Security)
+		return f.askForSteps(f.securityPath(r))
 	}
 	return to, err
 }
@@ -145,7 +168,7 @@ func (f *Flows) addApp(r *http.Request) (string, error) {
 		Name: strings.TrimSpace(r.PostFormValue("label")), Issuer: f.Site, Account: e.Text(f.Address),
 	})
 	if err != nil {
-		return f.afterSecurity("", err)
+		return f.afterSecurity(r, "", err)
 	}
 	return "", &otherPage{name: "app", data: app}
 }

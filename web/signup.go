@@ -52,8 +52,13 @@ func (f *Flows) signUpAtOnce(w http.ResponseWriter, r *http.Request) (string, er
 		if field := taken[0].Field; field != f.Address {
 			entered = enteredIn(r, f.Users.Schema(), field)
 		}
-		isSame := func(e userdb.Entry) bool { return f.hasEntered(r, i, e) }
-		to, failed := f.signInOnceMore(w, r, hints.Field(taken[0].Field, entered), entered, "welcome", isSame)
+		done := func(e userdb.Entry) string {
+			if !f.hasEntered(r, e) || e.Text(f.Address) != i.Address {
+				return "" // the visitor must learn that a correction was not saved
+			}
+			return "welcome"
+		}
+		to, failed := f.signInOnceMore(w, r, hints.Field(taken[0].Field, entered), entered, r.PostFormValue("password"), done)
 		if !errors.Is(failed, userdb.ErrNotFound) {
 			return to, failed
 		}
@@ -69,7 +74,7 @@ func onlyTaken(all []Problem) bool {
 
 // hasEntered reports whether an account has everything that the visitor entered. If it has not, the
 // visitor has corrected something since the first form, and must learn that it was not saved.
-func (f *Flows) hasEntered(r *http.Request, i userdb.Invitation, e userdb.Entry) bool {
+func (f *Flows) hasEntered(r *http.Request, e userdb.Entry) bool {
 	declared := f.Users.Schema()
 	for _, field := range f.Fields {
 		entered := enteredIn(r, declared, field.Name)
@@ -77,7 +82,7 @@ func (f *Flows) hasEntered(r *http.Request, i userdb.Invitation, e userdb.Entry)
 			return false
 		}
 	}
-	return e.Text(f.Address) == i.Address
+	return true
 }
 
 // hasIdentifier reports whether an account has an identifier that people type. Nobody can sign in
@@ -134,8 +139,12 @@ func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 	r = withChoice(r)
 	secret := r.PostFormValue("token")
 	proving, err := f.peekProof(r)
+	chosen := r.PostFormValue("password") != "" // by somebody who was not signed in to the account
+	if errors.Is(err, userdb.ErrNotFound) && !chosen && f.isConfirmed(r, Entry(r.Context()).Text(f.Address)) {
+		return f.Paths.Account + "?done=proved", nil
+	}
 	if errors.Is(err, userdb.ErrNotFound) {
-		return f.afterDoubleClick(w, r, secret, "password")
+		return f.afterDoubleClick(w, r, secret, passwordSet)
 	}
 	if err != nil {
 		return "", err

@@ -5,12 +5,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/userdbtest"
 	"github.com/coffeenode/userdb/web"
@@ -24,9 +26,27 @@ func newAtOnce(t *testing.T) (*flowSite, *userdbtest.Clock) {
 	email.Many = 3
 	o.Schema.Types["user"].Fields["email"] = email
 	store := userdbtest.New(t, userdbtest.With(o))
-	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users, f.SignUp = store.Type("user"), web.SignUpAtOnce })
-	s.users = store.Type("user")
-	return s, store.Clock
+	return newAtOnceWith(t, store.Type("user")), store.Clock
+}
+
+// newAtOnceWith does what newAtOnce does, with accounts that the caller has opened.
+func newAtOnceWith(t *testing.T, users *userdb.Type) *flowSite {
+	t.Helper()
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users, f.SignUp = users, web.SignUpAtOnce })
+	s.users = users
+	return s
+}
+
+// eachStore runs a test on stores in memory, in a file, on Redis and on a cluster.
+func eachStore(t *testing.T, test func(t *testing.T, store string)) {
+	for name, open := range map[string]func(t *testing.T) string{
+		"memory":  func(*testing.T) string { return "memory:" },
+		"file":    func(t *testing.T) string { return "file:" + filepath.Join(t.TempDir(), "users.db") },
+		"redis":   func(t *testing.T) string { return redistest.Start(t).URL() },
+		"cluster": func(t *testing.T) string { return redistest.StartCluster(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
 }
 
 // proof returns the secret in the last mail, which must be about proving an address.
@@ -123,11 +143,16 @@ func (s *flowSite) addAppAfter(c *http.Client, clock *userdbtest.Clock) (*app, [
 	return s.addApp(c, clock.Now, "phone")
 }
 
-// TestSignUpAtOnceTwice sends the form twice, as a double click does. Both answers lead to the
-// account; a form with another password, address or name does not.
+// TestSignUpAtOnceTwice sends the form twice, as a double click does, on every store. Both answers
+// lead to the account; a form with another password, address or name does not.
 func TestSignUpAtOnceTwice(t *testing.T) {
-	s, clock := newAtOnce(t)
-	clock.Advance(time.Since(clock.Now())) // a double click is measured by the clock of the machine
+	eachStore(t, func(t *testing.T, store string) {
+		signUpAtOnceTwice(t, newAtOnceWith(t, openUsers(t, store, factorOptions())))
+	})
+}
+
+func signUpAtOnceTwice(t *testing.T, s *flowSite) {
+	t.Helper()
 	for _, form := range [][]string{{"email", "ann@example.com", "name", "ann"}, {"email", "", "name", "kim"}} {
 		form = append(form, "password", goodPassword)
 		var both sync.WaitGroup

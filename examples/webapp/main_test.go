@@ -277,7 +277,7 @@ func TestAccount(t *testing.T) {
 
 		other := v.newVisitor()
 		other.do(303, "/signin", "identifier", "annie", "password", password)
-		v.checkProblem(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "Wrong name or password.")
+		v.checkProblem(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "This is not your current password.")
 		v.checkProblem(v.do(422, "/account/password", "old", password, "new", "short"), "new", "At least 8 characters")
 		v.do(303, "/account/password", "old", password, "new", "battery staple horse")
 		if got, want := v.link("ann@example.com"), v.server.URL+"/forgot"; got != want {
@@ -290,7 +290,7 @@ func TestAccount(t *testing.T) {
 
 		const now = "battery staple horse"
 		v.checkProblem(v.do(422, "/account/email", "email", "new@example.com"), "password", "This field is required.")
-		v.checkProblem(v.do(422, "/account/email", "email", "new@example.com", "password", password), "password", "Wrong name or password.")
+		v.checkProblem(v.do(422, "/account/email", "email", "new@example.com", "password", password), "password", "This is not your password.")
 		v.checkProblem(v.do(422, "/account/email", "email", "no address", "password", now), "email", "This is not an e-mail address.")
 		v.do(303, "/account/email", "email", "new@example.com", "password", now)
 		links := v.links()
@@ -366,7 +366,7 @@ func TestAddresses(t *testing.T) {
 		const at, first, work = "/account/addresses", "ann@example.com", "ann@work.example"
 		v.newVisitor().signUp("bob@example.com", "bob")
 		v.signUp(first, "ann")
-		v.checkProblem(v.do(422, at, "do", "add", "email", work, "password", "wrong"), "password", "Wrong name or password.")
+		v.checkProblem(v.do(422, at, "do", "add", "email", work, "password", "wrong"), "password", "This is not your password.")
 		v.checkProblem(v.do(422, at, "do", "add", "email", "no address", "password", password), "email", "This is not an e-mail address.")
 		link, page := v.addAddress(work, first)
 		_, same := v.addAddress("bob@example.com", first)

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 
@@ -62,7 +63,11 @@ func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
 		err = userdb.ErrNotFound
 	}
 	if errors.Is(err, userdb.ErrNotVerified) && p.flows.Paths.Verify != "" {
-		http.Redirect(w, r, p.flows.Paths.Verify+"?return="+p.flows.Paths.Security, http.StatusSeeOther)
+		to := p.flows.Paths.Security
+		if name := passkeyName(r); name != "" { // the page shows it again
+			to = url.QueryEscape(to + "?" + url.Values{"passkey-name": {name}}.Encode())
+		}
+		http.Redirect(w, r, p.flows.Paths.Verify+"?return="+to, http.StatusSeeOther)
 		return
 	}
 	if err != nil {

@@ -296,6 +296,7 @@ func TestPasskeys(t *testing.T) {
 	s.clock.Advance(11 * time.Minute)
 	b.want("eleven minutes later", 303, "/account/verify?return=%2Faccount%2Fsecurity", "/account/security")
 	b.want("a challenge for another passkey", 303, "/account/verify?return=/account/security", "/passkey?for=add", "x", "")
+	b.want("a challenge for one with a name", 303, "/account/verify?return=%2Faccount%2Fsecurity%3Fpasskey-name%3Dmy%2Bkey", "/passkey?for=add", "passkey-name", "my key")
 	if page := b.want("the page to verify", 200, "", "/account/verify"); !strings.Contains(page, "for=verify") || strings.Contains(page, `id="code"`) {
 		t.Errorf("the page does not ask for a passkey, or asks for the code of an app:\n%s", page)
 	}

@@ -425,6 +425,9 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 			return nil
 		})
 	}
+	if errors.Is(err, userdb.ErrConflict) && c.hasEntered(r, t, e, declared) {
+		err = nil // after a double click, the first form has saved it
+	}
 	e, problems, ok := c.respondSaved(w, r, t, e, err)
 	if !ok {
 		return
@@ -444,6 +447,21 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 			delete(form, shownName(one.Name))
 		}
 	})
+}
+
+// hasEntered reports whether an account has everything that was entered in a form by now.
+func (c *Console) hasEntered(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema.Type) bool {
+	now, err := t.Find(r.Context(), hints.Key(e.Key()))
+	if err != nil {
+		return false
+	}
+	for _, one := range newEditors(now, declared) {
+		entered, changed := enteredChange(r.PostForm, one)
+		if changed && now.Text(one.Name) != parseEntered(declared, one, entered).Text() {
+			return false
+		}
+	}
+	return true
 }
 
 // respondSaved responds to a form that changed the account e with the result err. If the page of

@@ -276,6 +276,8 @@ func TestIdentifiersAreConfirmed(t *testing.T) {
 		if _, named := e.Get("name"); err != nil || named || e.Text("email") != "alice@example.org" || e.Text("job") != "cook" {
 			t.Errorf("after the confirmation: got %q, %v; want the changed account", e.Facets(), err)
 		}
+		d.do(http.StatusSeeOther, at, d.fillForm(question, at)...) // a double click
+		d.do(http.StatusSeeOther, at, "rev", inputValue(d.do(http.StatusOK, at), "rev"), "job", "chef", shownName("job"), "cook")
 		d.wantText(d.do(http.StatusConflict, at, d.fillForm(question, at)...), "Somebody else has changed this account in the meantime.")
 	})
 }
@@ -402,7 +404,8 @@ func TestStrangers(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
 	paths := []string{"/console", "/console/find", "/console/find?q=Alice", "/console/suggest?q=al", "/console/types/user", "/console/types/user/u1", "/console/history", "/console/keys", "/console/schema", "/console/status", "/console/import", "/console/export", "/console/check", "/console/nothing"}
-	forms := []string{"/console/types/user/u1", "/console/types/user/u1/disable", "/console/types/user/u1/tokens", "/console/types/user/u1/password", "/console/keys", "/console/keys/revoke", "/console/check", "/console/export", "/console/signout"}
+	typed := []string{"/console/types/user/u1", "/console/types/user/u1/tags", "/console/types/user/u1/values", "/console/new", "/console/bulk", "/console/keys", "/console/import/x"}
+	forms := []string{"/console/types/user/u1/disable", "/console/types/user/u1/tokens", "/console/types/user/u1/password", "/console/keys/revoke", "/console/check", "/console/export", "/console/signout"}
 	wantSignInPage := func(who string, v *testConsole) {
 		t.Helper()
 		for _, path := range paths {
@@ -413,6 +416,16 @@ func TestStrangers(t *testing.T) {
 		for _, path := range forms {
 			if to := v.do(http.StatusSeeOther, path, "password", "whatever it is"); to != "/console/signin" {
 				t.Errorf("%s: POST %s redirects to %q, want the sign-in page", who, path, to)
+			}
+		}
+		for _, path := range typed {
+			status := http.StatusUnauthorized
+			if who == "a stranger" { // without a cookie, there was no session
+				status = http.StatusSeeOther
+			}
+			if page := v.do(status, path, "password", "whatever it is"); page != "/console/signin" {
+				v.wantText(page, "You are no longer signed in, so nothing was changed.")
+				v.wantNoText(page, "Alice", "Sign out", "Accounts")
 			}
 		}
 	}

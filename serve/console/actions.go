@@ -33,6 +33,7 @@ var doneMessages = map[string]string{
 	"waits":        "The count of wrong guesses has been reset. Nobody has to wait.",
 	"new":          "The account has been created. It has no password yet.",
 	"delete":       "The account has been deleted.",
+	"deleted":      "There is no such account: it has been deleted, or never existed.",
 	"app":          "The app has been added.",
 	"no-app":       "The app has been removed.",
 	"passkey":      "The passkey has been added.",
@@ -96,9 +97,18 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 			c.fail(w, r, err)
 			return
 		}
-		show(func(_ *account, p *page) { p.Problems = problems })
+		show(func(_ *account, p *page) {
+			p.Problems = problems
+			if name == "tags" {
+				p.Form = map[string][]string{newTagName: r.PostForm["add"]}
+			}
+		})
 	}
 }
+
+// newTagName is the name by which the page refers to the input for another tag. No facet has such a
+// name.
+const newTagName = "~tag"
 
 // undoFor is how long an action can be taken back from the page that follows it.
 const undoFor = 10 * time.Minute
@@ -288,7 +298,10 @@ func (c *Console) removeFactors(s subject) error {
 		}
 	}
 	if id != "" && q.Name == "" {
-		return userdb.ErrNotFound
+		s.show(func(_ *account, p *page) {
+			p.Problems = []web.Problem{{Code: userdb.CodeNotFound, Text: "The account does not have this part of the second step. It may have been removed just now."}}
+		})
+		return nil
 	}
 	title := "Remove the second step?"
 	if !q.Last {

@@ -1,6 +1,9 @@
 package console
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+)
 
 // Work says what a request needs capacity for. It depends on what is known about the sender.
 type Work int
@@ -22,7 +25,12 @@ func (c *Console) requireOperator(next http.Handler) http.Handler {
 			return
 		}
 		defer leaveLookup()
-		c.requireSession(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ended := func(w http.ResponseWriter, r *http.Request) {
+			leaveLookup() // a form that arrives slowly must not keep the capacity
+			c.interrupt(w, r)
+		}
+		r = r.WithContext(context.WithValue(r.Context(), leaveKey{}, leaveLookup))
+		c.requireSession(ended, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			leaveLookup()
 			work := WorkPage
 			if isUpload(r) {

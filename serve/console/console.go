@@ -90,7 +90,7 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 		return nil, err
 	}
 	c.auth = web.Auth{
-		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
+		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.failLookup,
 		Session: userdb.SessionOptions{Lifetime: 12 * time.Hour, IdleTimeout: 2 * time.Hour},
 		Allowed: c.allowed,
 	}
@@ -179,7 +179,7 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r)
 			return
 		}
-		c.requireSession(next).ServeHTTP(w, r)
+		c.requireSession(c.interrupt, next).ServeHTTP(w, r)
 	}
 }
 
@@ -277,6 +277,7 @@ type page struct {
 	Trail     []crumb // the pages above this one
 	Above     []crumb // further pages above this one, below RailPath
 	Again     string  // path of the page that could not be shown, or ""
+	Resend    *resend // the form that could not be processed, or nil
 	Query     string  // in the search box
 	Searching bool    // the search box has the focus
 	Full      bool    // the page is as wide as the window
@@ -434,9 +435,13 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if isServiceProblem(problems) {
 		c.options.OnFailure(r, err)
 	}
-	again := ""
-	if r.Method == http.MethodGet && isServiceProblem(problems) {
+	again, form := "", (*resend)(nil)
+	switch {
+	case !isServiceProblem(problems):
+	case r.Method == http.MethodGet:
 		again = r.URL.RequestURI()
+	default:
+		form = resendOf(r)
 	}
 	switch userdb.CodeOf(err) {
 	case userdb.CodeUnavailable:
@@ -454,7 +459,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case userdb.CodeCorrupt:
 		problems = []web.Problem{{Text: "A record of this account is damaged. The Check page says what is wrong and may be able to repair it."}}
 	}
-	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems, Again: again})
+	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems, Again: again, Resend: form})
 }
 
 // statusOf returns the HTTP status of a page with problems: the status of the code that comes first

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/coffeenode/userdb/hints"
@@ -77,13 +78,18 @@ func (c *Console) createAccount(w http.ResponseWriter, r *http.Request) {
 
 // deleteAccount deletes an account and everything that is stored about it.
 func (c *Console) deleteAccount(w http.ResponseWriter, r *http.Request) {
-	_, t, e, ok := c.findAccount(w, r)
-	if !ok {
-		return
-	}
-	if err := t.Delete(r.Context(), hints.Key(e.Key())); err != nil {
+	_, t, err := c.pathType(r)
+	if err != nil {
 		c.fail(w, r, err)
 		return
 	}
-	http.Redirect(w, r, typePath(t.Name())+"?done=delete", http.StatusSeeOther)
+	done := "delete"
+	switch err = t.Delete(r.Context(), hints.UID(r.PathValue("uid"))); {
+	case errors.Is(err, userdb.ErrNotFound): // after a double click, the first form has deleted it
+		done = "deleted"
+	case err != nil:
+		c.fail(w, r, err)
+		return
+	}
+	http.Redirect(w, r, typePath(t.Name())+"?done="+done, http.StatusSeeOther)
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 
@@ -62,6 +63,10 @@ func (c *Console) releaseHeld(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		err = t.ReleaseHeld(r.Context(), field, value)
+	}
+	if t != nil && errors.Is(err, userdb.ErrNotFound) { // as after a double click
+		c.show(w, r, http.StatusNotFound, page{Name: "message", Title: "This value is not held", Data: "Nobody has to wait for it. It may have been released just now."})
+		return
 	}
 	if err != nil {
 		c.fail(w, r, err)

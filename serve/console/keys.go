@@ -110,6 +110,9 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 		if k.Name == "" {
 			problems = append(problems, ofName)
 		}
+	case isAny(err, userdb.ErrDuplicate):
+		ofName.Code, ofName.Text = userdb.CodeDuplicate, "There is a key with this name. Its secret is not shown again: if you do not have it, revoke that key and create another one."
+		problems = []web.Problem{ofName}
 	case isAny(err, userdb.ErrInvalid):
 		problems = []web.Problem{ofName}
 	case isServiceProblem(problems):
@@ -123,6 +126,13 @@ func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
 	keys, err := admin.OpenKeys(c.store)
 	if err == nil {
 		err = keys.In(operatorNamespace(r)).Revoke(r.Context(), r.PostFormValue("name"))
+	}
+	if errors.Is(err, userdb.ErrNotFound) { // after a double click, the first form has revoked it
+		c.showKeys(w, r, func(_ *keysPage, p *page) {
+			p.Problems = []web.Problem{{Code: userdb.CodeNotFound, Text: "There is no such key. It may have been revoked just now."}}
+			p.Form = map[string][]string{} // the name is not one for a new key
+		})
+		return
 	}
 	if err != nil {
 		c.fail(w, r, err)

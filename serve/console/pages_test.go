@@ -187,7 +187,7 @@ func TestKeys(t *testing.T) {
 	body = d.do(http.StatusOK, "/console/keys")
 	d.wantText(body, "webshop", "read, login")
 	d.wantNoText(body, secret)
-	d.wantText(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "Somebody has this already.")
+	d.wantText(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "There is a key with this name.")
 	d.wantText(d.do(http.StatusBadRequest, "/console/keys", "name", "other"), "Choose at least one.")
 	d.wantText(d.do(http.StatusBadRequest, "/console/keys", "name", ""), "Choose at least one.", "A name consists of")
 	d.wantText(d.do(http.StatusBadRequest, "/console/keys", "name", "other", "scope", "read", "expires", "1d"), "Choose how long the key is valid.")

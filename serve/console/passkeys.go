@@ -160,7 +160,7 @@ func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
-		http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
+		c.respondSignedIn(w, r, e)
 	case isServiceProblem(problems):
 		c.fail(w, r, err)
 	default:

@@ -50,15 +50,37 @@ func steps(operator userdb.Entry) int {
 	return 1
 }
 
-// requireSession calls next for operators who are signed in with as many steps as they can take.
-func (c *Console) requireSession(next http.Handler) http.Handler {
-	return c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if web.Session(r.Context()).Level() < steps(web.Entry(r.Context())) {
+// requireSession calls next for operators who are signed in with as many steps as they can take. If
+// a session has ended, ended answers the forms of typedForms.
+func (c *Console) requireSession(ended http.HandlerFunc, next http.Handler) http.Handler {
+	isSignedIn := func(r *http.Request) bool {
+		e := web.Entry(r.Context())
+		return e.Key().IsValid() && web.Session(r.Context()).Level() >= steps(e)
+	}
+	required := c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isSignedIn(r) {
 			http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 			return
 		}
 		next.ServeHTTP(w, r)
 	}))
+	visitor := c.auth.Visitor(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case isSignedIn(r):
+			next.ServeHTTP(w, r)
+		case web.Entry(r.Context()).Key().IsValid(): // the second step is missing
+			http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
+		default:
+			ended(w, r)
+		}
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.isTyped(r) {
+			visitor.ServeHTTP(w, r)
+			return
+		}
+		required.ServeHTTP(w, r)
+	})
 }
 
 // A secondStep is the data of the page that asks for the second step. By lists the methods of the
@@ -66,12 +88,13 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 type secondStep struct {
 	Return, By   string
 	App, Passkey bool
+	Kept         []input // see carriedInputs
 }
 
 // showSecondStep shows the page that asks for the second step by one of the methods.
 func (c *Console) showSecondStep(w http.ResponseWriter, r *http.Request, methods []string, problems []web.Problem) {
 	data := secondStep{
-		Return: returnPath(r), By: strings.Join(methods, " "),
+		Return: returnPath(r), By: strings.Join(methods, " "), Kept: carriedInputs(r),
 		App: slices.Contains(methods, "totp"), Passkey: c.passkeys != nil && slices.Contains(methods, "passkey"),
 	}
 	c.show(w, r, statusOf(problems), page{Name: "code", Title: "Second step", Problems: problems, Data: data})
@@ -115,7 +138,7 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
-		http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
+		c.respondSignedIn(w, r, e)
 	case isAny(err, userdb.ErrNotFound, userdb.ErrConflict):
 		c.showSignIn(w, r, []web.Problem{{Code: userdb.CodeLogin, Text: "This took too long, or there were too many wrong codes. Enter your password again."}})
 	case isServiceProblem(problems):

@@ -198,7 +198,7 @@ func (c *Console) removeFactor(w http.ResponseWriter, r *http.Request) {
 	}
 	at := slices.IndexFunc(own.AppsAndPasskeys, func(f userdb.Factor) bool { return f.ID == id })
 	if at < 0 {
-		c.fail(w, r, userdb.ErrNotFound)
+		c.failSecurity(w, r, userdb.ErrNotFound)
 		return
 	}
 	question := appQuestion{own.AppsAndPasskeys[at], len(own.AppsAndPasskeys) == 1}

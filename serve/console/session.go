@@ -46,6 +46,10 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		}
 		problems = web.Problems(err)
 	}
+	if errors.Is(err, userdb.ErrNotFound) && r.Method == http.MethodPost && c.signInOnceMore(w, r) {
+		http.Redirect(w, r, "/console", http.StatusSeeOther)
+		return
+	}
 	leave() // a client that reads slowly must not keep the capacity
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
@@ -56,6 +60,23 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.show(w, r, statusOf(problems), page{Name: "setup", Title: "Create the first operator", Problems: problems, Data: token})
+}
+
+// signInOnceMore signs in with the name and the password of a set-up link that has been used, and
+// reports whether that succeeded. After a double click, browsers show the answer to the second
+// form, and this is the operator whom the first one created. It is a login like any other.
+func (c *Console) signInOnceMore(w http.ResponseWriter, r *http.Request) bool {
+	name, password := r.PostFormValue("name"), r.PostFormValue("password")
+	if name == "" || password == "" || c.operatorNamed(r, name) == "" {
+		return false
+	}
+	e, err := c.auth.SignIn(w, r, name, password)
+	if err == nil {
+		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
+	} else {
+		c.recordGuess(r, err, c.operatorNamed(r, name))
+	}
+	return err == nil
 }
 
 // continueSetup lets the first operator, who was just created, enrol a second factor.
@@ -77,6 +98,7 @@ func (c *Console) continueSetup(w http.ResponseWriter, r *http.Request, e userdb
 type signInPage struct {
 	Return   string
 	Passkeys bool
+	Kept     []input // see carriedInputs
 }
 
 // signIn signs an operator in, or takes the first of two steps. It is throttled like every login
@@ -104,10 +126,14 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
-		http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
+		c.respondSignedIn(w, r, e)
 		return
 	case isRefused:
 		c.showSecondStep(w, r, refused.Methods, nil)
+		return
+	case isServiceProblem(problems) && len(carriedInputs(r)) > 0:
+		c.options.OnFailure(r, err)
+		c.showSignIn(w, r, problems)
 		return
 	case isServiceProblem(problems):
 		c.fail(w, r, err)
@@ -122,7 +148,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, problems []web.Problem) {
-	data := signInPage{returnPath(r), c.passkeys != nil}
+	data := signInPage{returnPath(r), c.passkeys != nil, carriedInputs(r)}
 	c.show(w, r, statusOf(problems), page{Name: "signin", Title: "Sign in", Problems: problems, Data: data})
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -137,6 +138,12 @@ func (c *Console) changeValues(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		_, err = t.Update(r.Context(), hints.Key(e.Key()), v.apply)
+	}
+	if v.do == "add" && errors.Is(err, userdb.ErrConflict) {
+		now, readErr := t.Find(r.Context(), hints.Key(e.Key()))
+		if readErr == nil && slices.Contains(now.Texts(v.field), v.entered) {
+			err = nil // after a double click, the first form has added it
+		}
 	}
 	e, problems, ok := c.respondSaved(w, r, t, e, err)
 	if !ok {

@@ -70,7 +70,8 @@ func TestValues(t *testing.T) {
 		wantEmails(first)
 		confirm(question)
 		wantEmails(first, work)
-		d.wantText(d.do(http.StatusConflict, at+"/values", d.fillForm(question, at+"/values")...), "This was changed in the meantime.")
+		confirm(question) // a double click
+		wantEmails(first, work)
 		body = d.do(http.StatusOK, at)
 		d.wantText(body, "email "+first+" first not verified", "email "+work+" not verified", "Make first: "+work, "Remove "+work, "the first of several values")
 		d.wantText(d.do(http.StatusOK, "/console/find?q=alice@WORK.example"), "Its email is "+work)

@@ -122,6 +122,16 @@ const onlyChanged = (form) => form.addEventListener("formdata", ({ formData }) =
   }
 });
 
+// A double click sends a form once. Otherwise a browser shows the answer to the second form, and
+// not the secret in the answer to the first. The forms of passkeys have a script of their own.
+let sent = { form: null, at: 0 };
+addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post" || "passkey" in form.dataset) return;
+  if (sent.form === form && event.timeStamp - sent.at < 1000) event.preventDefault();
+  else sent = { form, at: event.timeStamp };
+});
+
 // The slash puts the cursor into the search box.
 addEventListener("keydown", (event) => {
   const box = document.getElementById("q");
