@@ -72,9 +72,10 @@ type Engine struct {
 	sleep        func(context.Context, time.Duration) error
 	newRev       func() string
 	detached     detached
-	goDetached   func(context.Context, time.Duration, func(context.Context)) // detached.start, except in tests
-	feedQueues   [history.FeedParts]*feedQueue
-	lineQueues   map[string]*[history.FeedParts]*lineQueue // by feed
+	// goDetached is detached.start, except in tests.
+	goDetached func(context.Context, time.Duration, func(context.Context))
+	feedQueues [history.FeedParts]*feedQueue
+	lineQueues map[string]*[history.FeedParts]*lineQueue // by feed
 	// completers limits how many entries readers complete at once.
 	completers chan struct{}
 	// finishers limits how many changes are finished at once after their callers gave up.
