@@ -235,8 +235,9 @@ func (h hooks) WithConfig(c view.Config) (view.DB, error) {
 
 func (h hooks) UseCheapHashes() error { return h.db.hashers.lowerCost(h.db.Schema()) }
 
-// Close waits for running password hashes and closes the connections that Open made. Calling it
-// again does nothing.
+// Close waits for running password hashes and closes the connections that Open made. On a cluster
+// it first waits, for up to ten seconds, for what is still due after changes, such as index members
+// and the feed. Calling it again does nothing.
 func (db *DB) Close() error {
 	db.hashers.pool.Close()
 	return db.view().Engine.Close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,5 +48,50 @@ func TestFullDisk(t *testing.T) {
 		if got.code != 6 || !strings.Contains(got.err, "make room on the disk of the file") {
 			t.Errorf("%.80s: %+v, want exit 6 and the advice to make room", command, got)
 		}
+	}
+}
+
+// TestFullDiskOfRejects fills the disk of the file of refused lines in the middle of a line, and
+// resumes the import when there is room. Every line of the file must then be readable, and every
+// refused line must be in it.
+func TestFullDiskOfRejects(t *testing.T) {
+	dir, disk := t.TempDir(), t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=32k"); err != nil {
+		t.Skip("mounting a tmpfs: ", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("USERDB_STORE", "file:"+filepath.Join(dir, "users.db"))
+	const refused = 600
+	var lines strings.Builder
+	for i := range refused {
+		fmt.Fprintf(&lines, `{"type":"user","facets":{"uid":"u%d","email":"no address"}}`+"\n", i)
+	}
+	input, rejects := filepath.Join(dir, "users.jsonl"), filepath.Join(disk, "rejects")
+	if err := os.WriteFile(input, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, runCommand(nil, "", "import", input, "--rejects", rejects), 1, "", "no space left on device")
+	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, runCommand(nil, "", "import", input, "--rejects", rejects, "--resume"), 1, fmt.Sprintf("%d refused", refused), "")
+	text, err := os.ReadFile(rejects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		var entry struct{ Facets map[string]string }
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		found[entry.Facets["uid"]] = true
+	}
+	if len(found) != refused {
+		t.Errorf("the file has %d of %d refused lines", len(found), refused)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +52,19 @@ func (r *rejectFile) Write(p []byte) (n int, err error) {
 			return 0, err
 		}
 	}
-	return r.f.Write(p)
+	if n, err = r.f.Write(p); err != nil && n > 0 {
+		r.cut(int64(n))
+	}
+	return n, err
+}
+
+// cut removes the last n bytes, which are a part of a line that did not fit on the disk. A resumed
+// import would write another line right after it, and neither could be read. If cut fails, the
+// error of the write is reported all the same.
+func (r *rejectFile) cut(n int64) {
+	if end, err := r.f.Seek(-n, io.SeekCurrent); err == nil {
+		_ = r.f.Truncate(end)
+	}
 }
 
 // isDevice reports whether a path is that of a device, such as /dev/stderr.

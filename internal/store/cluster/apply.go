@@ -351,7 +351,7 @@ func (a *attempt) removeClaims(ctx context.Context) {
 	if !a.began.IsZero() {
 		mode = modeFence
 	}
-	runDetached(ctx, removeClaimsTime, func(ctx context.Context) {
+	a.e.detached.run(ctx, removeClaimsTime, func(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error { return a.removeClaim(ctx, i, mode) })
 		_ = a.leaveQueue(ctx)
 		for _, s := range a.stages {
@@ -384,7 +384,7 @@ func (a *attempt) finish(ctx context.Context) error {
 		return nil
 	}
 	failed := make(chan error, 1)
-	runDetached(ctx, finishTime, func(ctx context.Context) {
+	a.e.detached.run(ctx, finishTime, func(ctx context.Context) {
 		n := len(a.released)
 		err := parallel(n+2, func(i int) error {
 			switch {

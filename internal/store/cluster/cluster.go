@@ -71,9 +71,11 @@ type Engine struct {
 	now          func() time.Time
 	sleep        func(context.Context, time.Duration) error
 	newRev       func() string
-	goDetached   func(context.Context, time.Duration, func(context.Context))
-	feedQueues   [history.FeedParts]*feedQueue
-	lineQueues   map[string]*[history.FeedParts]*lineQueue // by feed
+	detached     detached
+	// goDetached is detached.start, except in tests.
+	goDetached func(context.Context, time.Duration, func(context.Context))
+	feedQueues [history.FeedParts]*feedQueue
+	lineQueues map[string]*[history.FeedParts]*lineQueue // by feed
 	// completers limits how many entries readers complete at once.
 	completers chan struct{}
 	// finishers limits how many changes are finished at once after their callers gave up.
@@ -103,9 +105,10 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}
 	e := &Engine{
 		batch: cmp.Or(o.MemberBatch, store.MemberBatch),
-		cc:    cc, node: o.OnNode, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, goDetached: goDetached,
+		cc:    cc, node: o.OnNode, now: o.Now, sleep: o.Sleep, newRev: store.NewRev,
 		completers: make(chan struct{}, maxCompleters), finishers: make(chan struct{}, maxFinishers), reloaded: make(chan time.Time, 1),
 	}
+	e.goDetached = e.detached.start
 	e.lineQueues = map[string]*[history.FeedParts]*lineQueue{history.FeedLogins: {}, history.FeedFailures: {}}
 	for part := range e.feedQueues {
 		e.feedQueues[part] = newFeedQueue()
@@ -119,11 +122,18 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}, false)
 	e.OneSlot = onekey.New(e.client, onekey.Options{
 		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: history.InRecord, PartitionedFeed: true, NewRev: func() string { return e.newRev() }, AfterNote: e.feedLater, Close: func() error {
-			e.awaitFeeders()
+			e.awaitDetached()
 			return closeIfSet(o.Close)
 		},
 	})
 	return e
+}
+
+// awaitDetached waits for what goes on after callers have left, but no longer than finishTime.
+func (e *Engine) awaitDetached() {
+	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
+	defer cancel()
+	e.detached.wait(ctx)
 }
 
 // A change ends within maxApplyTime, long before a tombstone that it relies on expires.

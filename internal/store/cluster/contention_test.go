@@ -231,9 +231,7 @@ func TestLateClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(unchanged)
 		w.reset(map[string]*cell{})
-		client := redis.NewClient(&redis.Options{
-			Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
+		client := newBubbleClient()
 		n := &slowNetwork{network{world: w}}
 		client.AddHook(n)
 		defer client.Close()

@@ -124,27 +124,6 @@ func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key
 	}
 }
 
-// awaitFeeders waits until all queues are empty, but no longer than finishTime.
-func (e *Engine) awaitFeeders() {
-	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
-	defer cancel()
-	var queues []chan struct{}
-	for part, q := range e.feedQueues {
-		queues = append(queues, q.queued)
-		for _, byPart := range e.lineQueues {
-			queues = append(queues, byPart[part].queued)
-		}
-	}
-	for _, queued := range queues {
-		for range maxQueued {
-			if !acquire(ctx, queued) {
-				return
-			}
-			defer release(queued)
-		}
-	}
-}
-
 // acquire takes one of the slots of a channel, and reports whether it got one before ctx ended. It
 // takes a free slot even if ctx has ended.
 func acquire(ctx context.Context, slots chan<- struct{}) bool {

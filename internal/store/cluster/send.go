@@ -229,26 +229,3 @@ func (l *latency) roundTrips(least, most int) time.Duration {
 func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 	return e.sleep(ctx, d/2+rand.N(d))
 }
-
-// runDetached calls do and waits for it. If ctx ends first, runDetached returns, and do continues
-// for up to limit. It is for work that must be done after the outcome of an operation is decided.
-func runDetached(ctx context.Context, limit time.Duration, do func(ctx context.Context)) {
-	done := make(chan struct{})
-	goDetached(ctx, limit, func(ctx context.Context) {
-		defer close(done)
-		do(ctx)
-	})
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
-
-// goDetached calls do in a new goroutine, with a context that outlives ctx and ends after limit.
-func goDetached(ctx context.Context, limit time.Duration, do func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	go func() {
-		defer cancel()
-		do(ctx)
-	}()
-}

@@ -46,7 +46,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 		return store.Reply{}, err
 	}
 	finished := make(chan error, 1)
-	runDetached(ctx, finishTime, func(ctx context.Context) { finished <- e.finishTertiary(ctx, op, changed, true) })
+	e.detached.run(ctx, finishTime, func(ctx context.Context) { finished <- e.finishTertiary(ctx, op, changed, true) })
 	select {
 	case err := <-finished:
 		return reply, err
@@ -223,7 +223,7 @@ func (e *executedError) Is(target error) bool {
 // entry is live again.
 func (e *Engine) dropIfDead(ctx context.Context, op store.Op, indexed bool) bool {
 	var again atomic.Bool
-	runDetached(ctx, finishTime, func(ctx context.Context) {
+	e.detached.run(ctx, finishTime, func(ctx context.Context) {
 		dead, err := e.runWhileDead(ctx, op.PRK, "", func(ctx context.Context) error {
 			return e.drop(ctx, store.Container{Key: op.Key, Indexed: indexed})
 		})
