@@ -111,7 +111,7 @@ func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) h
 			if _, sent := a.bearer(r); sent {
 				w.Header().Set("WWW-Authenticate", stepUp(maxAge))
 			}
-			if !script && a.VerifyPath != "" && a.paused != nil && canInterrupt(r) {
+			if !script && a.paused != nil && canInterrupt(r) {
 				a.paused.ServeHTTP(w, withVisitor(r, v))
 				return false
 			}

@@ -138,7 +138,13 @@ func (f *Flows) setDefaults() {
 		}
 	}
 	f.denied = Protect(f.failurePage(errDenied))
-	f.ended, f.paused = f.interrupted("signin", errEnded), f.interrupted("verify", errPaused)
+	// A site's own page to sign in or to verify does not know of forms that it carries.
+	if f.SignInPath == f.Paths.SignIn {
+		f.ended = f.interrupted("signin", f.Paths.SignIn, errEnded)
+	}
+	if f.Paths.Verify != "" && f.VerifyPath == f.Paths.Verify {
+		f.paused = f.interrupted("verify", f.Paths.Verify, errPaused)
+	}
 }
 
 // failurePage returns a handler of the page that shows why a request failed.
@@ -330,7 +336,7 @@ func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Hand
 		switch {
 		case VerifiedWithin(r.Context(), maxAge):
 			next.ServeHTTP(w, r)
-		case canInterrupt(r) && f.Paths.Verify != "":
+		case canInterrupt(r) && f.paused != nil:
 			f.paused.ServeHTTP(w, r)
 		default:
 			redirectAndReturn(w, r, f.Paths.Verify)
@@ -689,14 +695,10 @@ func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Re
 	peek := f.peekConfirming(purpose)
 	return func(_ http.ResponseWriter, r *http.Request) (string, error) {
 		found, err := peek(r)
-		if errors.Is(err, userdb.ErrNotFound) && f.isConfirmed(r, r.PostFormValue("address")) {
-			return f.Paths.Account + "?done=" + done, nil
+		if err == nil {
+			_, _, err = f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"), userdb.InSession(f.Secret(r)))
 		}
-		if err != nil {
-			return "", err
-		}
-		_, _, err = f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"), userdb.InSession(f.Secret(r)))
-		if doneWithoutEntry(err) {
+		if doneWithoutEntry(err) || errors.Is(err, userdb.ErrNotFound) && f.isConfirmed(r, r.PostFormValue("address")) {
 			err = nil
 		}
 		if c := found.(Confirming); err == nil && c.Account != "" {

@@ -77,7 +77,13 @@ func (s *flowSite) send(c *http.Client, path string, form ...string) (status int
 		method = http.MethodPost
 		values.Set(form[i], form[i+1])
 	}
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.server.URL+path, strings.NewReader(values.Encode()))
+	return s.do(c, method, path, values.Encode())
+}
+
+// do sends a request with a form that is encoded already.
+func (s *flowSite) do(c *http.Client, method, path, form string) (status int, to, body string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.server.URL+path, strings.NewReader(form))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -23,6 +23,14 @@ const (
 	keptPrefix = "kept:"
 )
 
+// maxKept and maxKeptInputs limit what a sign-in carries, in bytes of a form and in inputs. It must
+// fit into a form together with a password (see Protect), and the answers to strangers, who can
+// send such forms too, must not be many times as long as what they send.
+const (
+	maxKept       = 48 << 10
+	maxKeptInputs = 500
+)
+
 // formOwnerInput is the name of the input with the UID of the account on whose page a form is. The
 // template mine writes it. No facet has such a name.
 const formOwnerInput = "~whose"
@@ -48,6 +56,9 @@ var (
 	errPaused = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "paused", Reason: "the visitor was verified too long ago"}
 )
 
+// secretParts are in the names of inputs that are taken for passwords and other secrets.
+var secretParts = []string{"passw", "passphrase", "pwd", "secret"}
+
 // keptInputs returns the inputs of a form without those that hold passwords and codes.
 func keptInputs(r *http.Request) (kept []Input) {
 	secret := []string{"code", "recovery", "passkey"}
@@ -55,8 +66,8 @@ func keptInputs(r *http.Request) (kept []Input) {
 		secret = append(secret, "old", "new")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
-		lower := strings.ToLower(name)
-		if slices.Contains(secret, name) || strings.Contains(lower, "password") || strings.Contains(lower, "secret") {
+		isPart := func(part string) bool { return strings.Contains(strings.ToLower(name), part) }
+		if slices.Contains(secret, name) || slices.ContainsFunc(secretParts, isPart) {
 			continue
 		}
 		for _, value := range r.PostForm[name] {
@@ -66,10 +77,11 @@ func keptInputs(r *http.Request) (kept []Input) {
 	return kept
 }
 
-// interrupted returns a handler that answers a form with another page: "signin" or "verify". The
-// problem on that page is why. If the form has just set a new password, which has ended the
-// session, it signs the visitor in.
-func (f *Flows) interrupted(page string, why error) http.Handler {
+// interrupted returns a handler that answers a form with another page, "signin" or "verify", which
+// is at path. The problem on that page is why. If the form has just set a new password, which has
+// ended the session, the handler signs the visitor in. If the form cannot be carried, it redirects
+// to the page.
+func (f *Flows) interrupted(page, path string, why error) http.Handler {
 	return Protect(f.Page(page, nil, func(w http.ResponseWriter, r *http.Request) (string, error) {
 		if page == "signin" && r.URL.Path == f.Paths.Password {
 			to, err := f.signInOnceMore(w, r, hints.UID(f.formOwner(r)), "", r.PostFormValue("new"), passwordSet)
@@ -77,7 +89,10 @@ func (f *Flows) interrupted(page string, why error) http.Handler {
 				return to, nil
 			}
 		}
-		kept := f.keepForm(r)
+		kept, fits := f.keepForm(r)
+		if !fits {
+			return withReturn(path, ReturnPath(r)), nil
+		}
 		return "", &otherPage{name: page, data: ReturnPath(r), err: why, kept: kept}
 	}))
 }
@@ -93,22 +108,28 @@ func (a Auth) hadSession(r *http.Request) bool {
 // keepForm returns the inputs that carry the form of a request, and replaces the form by the path
 // to return to. A form of which nothing may be kept, because all that it has is secret, is not
 // carried: the visitor returns to its page. Neither is one that confirms a second factor, which
-// holds the key of an app, nor one whose path ReturnPath does not accept.
-func (f *Flows) keepForm(r *http.Request) (carrier []Input) {
+// holds the key of an app, nor one whose path ReturnPath does not accept. If a form is too long or
+// has too many inputs, it is not carried either, and fits is false.
+func (f *Flows) keepForm(r *http.Request) (carrier []Input, fits bool) {
 	inputs := slices.DeleteFunc(keptInputs(r), func(in Input) bool { return in.Name == formOwnerInput })
+	asSent := url.Values{}
+	for _, in := range inputs {
+		asSent.Add(keptPrefix+in.Name, in.Value)
+	}
+	fits = len(inputs) <= maxKeptInputs && len(asSent.Encode()) <= maxKept
 	isFactor := r.URL.Path == f.Paths.Security && slices.Contains([]string{"confirm", "passkey"}, r.PostForm.Get("do"))
 	r.Form = url.Values{returnParameter: {r.URL.RequestURI()}}
-	if len(inputs) == 0 && len(r.PostForm) > 0 || isFactor || ReturnPath(r) == "/" {
+	if len(inputs) == 0 && len(r.PostForm) > 0 || isFactor || !fits || ReturnPath(r) == "/" {
 		if strings.HasPrefix(r.Pattern, http.MethodPost+" ") { // the path may be no page
 			r.Form.Set(returnParameter, f.Paths.Account)
 		}
-		return nil
+		return nil, fits
 	}
 	carrier = append(carrier, Input{Name: keptOwner, Value: f.formOwner(r)})
 	for _, in := range inputs {
 		carrier = append(carrier, Input{Name: keptPrefix + in.Name, Value: in.Value})
 	}
-	return carrier
+	return carrier, true
 }
 
 // formOwner returns the UID of the account whose page had the form of a request: as the form says,
@@ -127,8 +148,9 @@ func (f *Flows) formOwner(r *http.Request) string {
 // carries reports whether a form carries another one.
 func carries(r *http.Request) bool { return r.PostForm.Has(keptOwner) }
 
-// carrierInputs returns the inputs with which the form of a request carries another one. A query
-// carries none: links of other sites could otherwise make up a form.
+// carrierInputs returns the inputs with which the form of a request carries another one, or none if
+// keepForm would not have made so many. A query carries none: links of other sites could otherwise
+// make up a form.
 func carrierInputs(r *http.Request) (inputs []Input) {
 	if r.Method != http.MethodPost {
 		return nil
@@ -139,6 +161,9 @@ func carrierInputs(r *http.Request) (inputs []Input) {
 				inputs = append(inputs, Input{Name: name, Value: value})
 			}
 		}
+	}
+	if len(inputs) > maxKeptInputs+1 { // one of them is the owner
+		return nil
 	}
 	return inputs
 }
@@ -170,12 +195,9 @@ func (f *Flows) resume(r *http.Request, e userdb.Entry, to string, err error) (s
 // afterFirstStepOf does what afterFirstStep does. If the form carries another one, the pages that
 // follow carry it on: there is no redirect before the page "again".
 func (f *Flows) afterFirstStepOf(r *http.Request, e userdb.Entry, err error) (string, error) {
-	to, err := f.afterFirstStep(ReturnPath(r), err)
-	if !carries(r) || err != nil {
-		return to, err
-	}
-	if e.Key().IsValid() {
-		return f.resume(r, e, to, nil)
+	to, failed := f.afterFirstStep(ReturnPath(r), err)
+	if err == nil || failed != nil || !carries(r) {
+		return f.resume(r, e, to, failed)
 	}
 	methods, _ := url.Parse(to)
 	r.Form.Set(methodsParameter, methods.Query().Get(methodsParameter))

@@ -86,7 +86,7 @@ func TestFormAfterSession(t *testing.T) {
 		}
 		return c
 	}
-	text := []string{"text", "<first>\r\nsecond & third", "do", "save", "shown-text", "", "password", "my secret horse", "code", "123456", "return", "/elsewhere"}
+	text := []string{"text", "<first>\r\nsecond & third", "do", "save", "shown-text", "", "password", "my secret horse", "Passwort2", "my secret horse", "code", "123456", "return", "/elsewhere"}
 	interrupt := func(c *http.Client, path string, form ...string) []string {
 		t.Helper()
 		status, to, body := s.send(c, path, form...)
@@ -128,6 +128,11 @@ func TestFormAfterSession(t *testing.T) {
 	c = ended("ann")
 	carried := interrupt(c, "/profile", text...)
 	s.send(c, "/signin", credentials("bob")...) // in another tab
+	*arrived = nil
+	_, _, body = s.send(s.client(), "/signin", append(carried, credentials("ann")...)...)
+	if status, _, _ = s.send(c, "/profile", hidden(t, body, "/profile")...); status != http.StatusForbidden || len(*arrived) > 0 {
+		t.Errorf("the form of an account that has signed in again, sent by another one: got %d and %q, want 403 and nothing", status, *arrived)
+	}
 	if status, to, body = s.send(c, "/signin", append(carried, credentials("bob")...)...); status != http.StatusSeeOther || to != "/account" {
 		t.Errorf("another account in another tab: got %d %s, want 303 to its own page:\n%s", status, to, body)
 	}
@@ -192,6 +197,22 @@ func TestFormAfterSession(t *testing.T) {
 		if status, to, body := s.send(c, path+forged, append(credentials("ann"), "return", "/profile")...); status != http.StatusSeeOther || to != "/profile" {
 			t.Errorf("%s: a form that a link makes up: got %d %s, want 303 to the page:\n%s", path, status, to, body)
 		}
+	}
+
+	// Forms that a sign-in cannot carry, and others that only claim to carry so much.
+	for _, form := range []string{"text=" + strings.Repeat("x", 50<<10), strings.Repeat("a&", 501)} {
+		c = ended("ann")
+		if status, to, _ := s.do(c, http.MethodPost, "/profile", form); status != http.StatusSeeOther || to != "/signin?return=%2Fprofile" {
+			t.Errorf("a form of %d bytes: got %d %s, want 303 to the page to sign in", len(form), status, to)
+		}
+	}
+	c = ended("ann")
+	carried = interrupt(c, "/profile", "text", strings.Repeat("ü", 7<<10))
+	if status, _, body = s.send(c, "/signin", append(carried, credentials("ann")...)...); status != http.StatusOK || !slices.Contains(hidden(t, body, "/profile"), strings.Repeat("ü", 7<<10)) {
+		t.Errorf("a long form: got %d, want 200 and the form", status)
+	}
+	if status, _, body = s.do(s.client(), http.MethodPost, "/signin", strings.Repeat("kept:a&", 501)+"kept=x"); status != http.StatusUnprocessableEntity || strings.Contains(body, "kept") {
+		t.Errorf("a stranger's form: got %d, want 422 and a page that carries nothing:\n%s", status, body)
 	}
 
 	// A form that has nothing but a password, at a path that is no page.
@@ -412,6 +433,31 @@ func TestWelcomeTwice(t *testing.T) {
 	}
 }
 
+// TestFormWithOwnSignIn checks that a form is not answered with a page of Flows if the site has
+// pages of its own to sign in and to verify.
+func TestFormWithOwnSignIn(t *testing.T) {
+	store := userdbtest.New(t, userdbtest.With(factorOptions()))
+	s := newFlows(t, "memory:", func(f *web.Flows) {
+		f.Users, f.SignInPath, f.VerifyPath = store.Type("user"), "/login", "/proof"
+	})
+	s.users = store.Type("user")
+	s.create("ann")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	store.Clock.Advance(time.Hour)
+	page := s.flows.Page("account", nil, nil)
+	s.server.Config.Handler = web.Protect(s.flows.RequireLevel(1, time.Minute, page))
+	if status, to, body := s.send(c, "/profile", "text", "x"); status != http.StatusSeeOther || to != "/proof" {
+		t.Errorf("verified too long ago: got %d %s, want 303 to the site's page:\n%s", status, to, body)
+	}
+	if _, err := s.users.EndSessions(t.Context(), hints.Field("name", "ann")); err != nil {
+		t.Fatal(err)
+	}
+	if status, to, body := s.send(c, "/profile", "text", "x"); status != http.StatusSeeOther || to != "/login" {
+		t.Errorf("the session has ended: got %d %s, want 303 to the site's page:\n%s", status, to, body)
+	}
+}
+
 // TestFormOfOtherAccount sends forms of an account after somebody else has signed in, as in another
 // tab. None of them changes anything, and none is shown again. Without any cookie, the account
 // signs in and sends its form.
@@ -459,7 +505,23 @@ func TestFormOfOtherAccount(t *testing.T) {
 	}
 }
 
-// TestConfirmTwice sends the forms that confirm an address twice, as a double click does. Both
+// sendTwice sends a form twice at the same time, as a double click does, and then once more. All
+// answers must lead to want.
+func (s *flowSite) sendTwice(c *http.Client, path, want string, form ...string) {
+	s.t.Helper()
+	send := func() {
+		if status, to, body := s.send(c, path, form...); status != http.StatusSeeOther || to != want {
+			s.t.Errorf("%s twice: got %d %s, want 303 to %s:\n%s", path, status, to, want, body)
+		}
+	}
+	var both sync.WaitGroup
+	both.Go(send)
+	both.Go(send)
+	both.Wait()
+	send()
+}
+
+// TestConfirmTwice sends the forms that confirm an address twice, as a double click does. All
 // answers say that it was done to a visitor who is signed in to the account, and to nobody else.
 func TestConfirmTwice(t *testing.T) {
 	s, _ := newAtOnce(t)
@@ -472,11 +534,7 @@ func TestConfirmTwice(t *testing.T) {
 		secret := s.issue(ann, userdb.Token{Purpose: tt[0], Value: tt[1] + "@example.org"})
 		_, _, body := s.send(c, path+"?token="+secret)
 		form := hidden(t, body, path)
-		for n := range 2 {
-			if status, to, body := s.send(c, path, form...); status != http.StatusSeeOther || to != "/account?done="+tt[1] {
-				t.Errorf("%s, form %d: got %d %s, want 303 to the account:\n%s", path, n+1, status, to, body)
-			}
-		}
+		s.sendTwice(c, path, "/account?done="+tt[1], form...)
 		for _, visitor := range []*http.Client{s.client(), other} {
 			if status, _, body := s.send(visitor, path, form...); status != http.StatusGone {
 				t.Errorf("%s, somebody else: got %d, want 410:\n%s", path, status, body)
@@ -490,9 +548,5 @@ func TestConfirmTwice(t *testing.T) {
 	owner := s.client()
 	s.signUpAtOnce(owner, "kim")
 	secret := s.proof()
-	for n := range 2 {
-		if status, to, body := s.send(owner, "/prove", "token", secret); status != http.StatusSeeOther || to != "/account?done=proved" {
-			t.Errorf("/prove, form %d: got %d %s, want 303 to the account:\n%s", n+1, status, to, body)
-		}
-	}
+	s.sendTwice(owner, "/prove", "/account?done=proved", "token", secret)
 }

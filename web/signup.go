@@ -139,19 +139,19 @@ func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 	r = withChoice(r)
 	secret := r.PostFormValue("token")
 	proving, err := f.peekProof(r)
-	chosen := r.PostFormValue("password") != "" // by somebody who was not signed in to the account
-	if errors.Is(err, userdb.ErrNotFound) && !chosen && f.isConfirmed(r, Entry(r.Context()).Text(f.Address)) {
-		return f.Paths.Account + "?done=proved", nil
+	switch {
+	case err == nil && !proving.Here:
+		return f.resetPassword(w, r, purposeProve)
+	case err == nil:
+		_, _, err = f.Users.Redeem(r.Context(), purposeProve, secret, userdb.InSession(f.Secret(r)))
 	}
 	if errors.Is(err, userdb.ErrNotFound) {
-		return f.afterDoubleClick(w, r, secret, passwordSet)
+		// Only somebody who was not signed in to the account has chosen a password.
+		chosen := r.PostFormValue("password") != ""
+		if chosen || !f.isConfirmed(r, Entry(r.Context()).Text(f.Address)) {
+			return f.afterDoubleClick(w, r, secret, passwordSet)
+		}
+		err = nil
 	}
-	if err != nil {
-		return "", err
-	}
-	if proving.Here {
-		_, _, err := f.Users.Redeem(r.Context(), purposeProve, secret, userdb.InSession(f.Secret(r)))
-		return f.Paths.Account + "?done=proved", err
-	}
-	return f.resetPassword(w, r, purposeProve)
+	return f.Paths.Account + "?done=proved", err
 }

@@ -1,9 +1,6 @@
 package console
 
-import (
-	"context"
-	"net/http"
-)
+import "net/http"
 
 // Work says what a request needs capacity for. It depends on what is known about the sender.
 type Work int
@@ -25,12 +22,7 @@ func (c *Console) requireOperator(next http.Handler) http.Handler {
 			return
 		}
 		defer leaveLookup()
-		ended := func(w http.ResponseWriter, r *http.Request) {
-			leaveLookup() // a form that arrives slowly must not keep the capacity
-			c.interrupt(w, r)
-		}
-		r = r.WithContext(context.WithValue(r.Context(), leaveKey{}, leaveLookup))
-		c.requireSession(ended, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.requireSession(leaveLookup, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			leaveLookup()
 			work := WorkPage
 			if isUpload(r) {

@@ -90,7 +90,7 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 		return nil, err
 	}
 	c.auth = web.Auth{
-		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.failLookup,
+		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
 		Session: userdb.SessionOptions{Lifetime: 12 * time.Hour, IdleTimeout: 2 * time.Hour},
 		Allowed: c.allowed,
 	}
@@ -179,7 +179,7 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r)
 			return
 		}
-		c.requireSession(c.interrupt, next).ServeHTTP(w, r)
+		c.requireSession(func() {}, next).ServeHTTP(w, r)
 	}
 }
 
@@ -434,6 +434,10 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if isServiceProblem(problems) {
 		c.options.OnFailure(r, err)
+		if strings.HasPrefix(r.URL.Path, "/console/signin") && len(carriedInputs(r)) > 0 {
+			c.showSignIn(w, r, problems) // this page carries the form on
+			return
+		}
 	}
 	again, form := "", (*resend)(nil)
 	switch {

@@ -117,7 +117,7 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	}
 	u, err := c.jobs.receive(w, r)
 	signedIn := false
-	c.requireSession(c.interrupt, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c.requireSession(func() {}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		signedIn = true
 		if err == nil && u.CSV {
 			c.beginMapping(w, r, u)

@@ -159,18 +159,11 @@ func resendOf(r *http.Request) *resend {
 	return &resend{Path: r.URL.RequestURI(), Inputs: formInputs(r)}
 }
 
-type leaveKey struct{}
-
 // failLookup answers a request whose session could not be looked up. It reads the form, so that the
-// page can send it again, without the capacity for such look-ups.
+// page can send it again.
 func (c *Console) failLookup(w http.ResponseWriter, r *http.Request, err error) {
-	if hasKeepableForm(r) {
-		if leave, is := r.Context().Value(leaveKey{}).(func()); is {
-			leave()
-		}
-		if !readVisitorForm(w, r) {
-			r.PostForm = nil
-		}
+	if hasKeepableForm(r) && !readVisitorForm(w, r) {
+		r.PostForm = nil
 	}
 	c.fail(w, r, err)
 }

@@ -51,27 +51,35 @@ func steps(operator userdb.Entry) int {
 }
 
 // requireSession calls next for operators who are signed in with as many steps as they can take. If
-// a session has ended, ended answers the forms of typedForms.
-func (c *Console) requireSession(ended http.HandlerFunc, next http.Handler) http.Handler {
+// a session has ended, interrupt answers the forms of typedForms. Before a form of somebody who may
+// not be signed in is read, requireSession calls leave: one that arrives slowly must not keep the
+// capacity for looking up sessions.
+func (c *Console) requireSession(leave func(), next http.Handler) http.Handler {
+	auth := c.auth
+	auth.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
+		leave()
+		c.failLookup(w, r, err)
+	}
 	isSignedIn := func(r *http.Request) bool {
 		e := web.Entry(r.Context())
 		return e.Key().IsValid() && web.Session(r.Context()).Level() >= steps(e)
 	}
-	required := c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	required := auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isSignedIn(r) {
 			http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 			return
 		}
 		next.ServeHTTP(w, r)
 	}))
-	visitor := c.auth.Visitor(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	visitor := auth.Visitor(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isSignedIn(r):
 			next.ServeHTTP(w, r)
 		case web.Entry(r.Context()).Key().IsValid(): // the second step is missing
 			http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 		default:
-			ended(w, r)
+			leave()
+			c.interrupt(w, r)
 		}
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

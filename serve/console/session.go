@@ -46,37 +46,16 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		}
 		problems = web.Problems(err)
 	}
-	if errors.Is(err, userdb.ErrNotFound) && r.Method == http.MethodPost && c.signInOnceMore(w, r) {
-		http.Redirect(w, r, "/console", http.StatusSeeOther)
-		return
-	}
 	leave() // a client that reads slowly must not keep the capacity
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
-		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is no longer valid", Data: "A set-up link is valid for one hour, and only until there is an operator. You can create an operator at any time with “userdb operator add NAME”."})
+		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is no longer valid", Data: "A set-up link is valid for one hour, and only until there is an operator. If you have just sent its form, that may have created you already: sign in. You can also create an operator at any time with “userdb operator add NAME”."})
 		return
 	case isServiceProblem(problems), err != nil && len(problems) == 0:
 		c.fail(w, r, err)
 		return
 	}
 	c.show(w, r, statusOf(problems), page{Name: "setup", Title: "Create the first operator", Problems: problems, Data: token})
-}
-
-// signInOnceMore signs in with the name and the password of a set-up link that has been used, and
-// reports whether that succeeded. After a double click, browsers show the answer to the second
-// form, and this is the operator whom the first one created. It is a login like any other.
-func (c *Console) signInOnceMore(w http.ResponseWriter, r *http.Request) bool {
-	name, password := r.PostFormValue("name"), r.PostFormValue("password")
-	if name == "" || password == "" || c.operatorNamed(r, name) == "" {
-		return false
-	}
-	e, err := c.auth.SignIn(w, r, name, password)
-	if err == nil {
-		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
-	} else {
-		c.recordGuess(r, err, c.operatorNamed(r, name))
-	}
-	return err == nil
 }
 
 // continueSetup lets the first operator, who was just created, enrol a second factor.
@@ -130,10 +109,6 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	case isRefused:
 		c.showSecondStep(w, r, refused.Methods, nil)
-		return
-	case isServiceProblem(problems) && len(carriedInputs(r)) > 0:
-		c.options.OnFailure(r, err)
-		c.showSignIn(w, r, problems)
 		return
 	case isServiceProblem(problems):
 		c.fail(w, r, err)

@@ -72,6 +72,9 @@ func TestValues(t *testing.T) {
 		wantEmails(first, work)
 		confirm(question) // a double click
 		wantEmails(first, work)
+		stale := d.fillForm(question, at+"/values", "value", "b@home.example")
+		d.wantText(d.do(http.StatusConflict, at+"/values", stale...), "This was changed in the meantime.")
+		wantEmails(first, work)
 		body = d.do(http.StatusOK, at)
 		d.wantText(body, "email "+first+" first not verified", "email "+work+" not verified", "Make first: "+work, "Remove "+work, "the first of several values")
 		d.wantText(d.do(http.StatusOK, "/console/find?q=alice@WORK.example"), "Its email is "+work)
