@@ -63,6 +63,18 @@ type testConsole struct {
 // eachStore runs a test with a console whose accounts are in memory, and with one on Redis.
 func eachStore(t *testing.T, test func(t *testing.T, d *testConsole)) {
 	t.Helper()
+	eachStoreBy(t, open, test)
+}
+
+// eachStillStore does the same as eachStore, with stores whose clocks stand still. All that happens
+// then happens in the same hour.
+func eachStillStore(t *testing.T, test func(t *testing.T, d *testConsole)) {
+	t.Helper()
+	eachStoreBy(t, openStill, test)
+}
+
+func eachStoreBy(t *testing.T, open func(t *testing.T, store string) *testConsole, test func(t *testing.T, d *testConsole)) {
+	t.Helper()
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
