@@ -220,9 +220,12 @@ func TestWaitingForFile(t *testing.T) {
 		}
 		return store
 	}
-	want := fmt.Sprintf("userdb: waiting for %s, which %s (process %d) has open\n", path, filepath.Base(os.Args[0]), os.Getpid())
+	want := fmt.Sprintf("userdb: waiting for %s, which shop (process 7) has open\n", path)
 	for _, command := range []string{"list", "compact"} {
 		holder := open()
+		if err := os.WriteFile(path+".lock", []byte("shop (process 7)\n"), 0o600); err != nil { // as if another process were the holder
+			t.Fatal(err)
+		}
 		errs := &firstWrite{do: func() { holder.Close() }}
 		code := run([]string{command, "--store", "file:" + path, "--timeout", "1m"}, stdio{in: strings.NewReader(""), out: io.Discard, err: errs})
 		if code != 0 || errs.String() != want {
@@ -233,6 +236,10 @@ func TestWaitingForFile(t *testing.T) {
 	defer holder.Close()
 	if got := runCommand(nil, "", "list", "--store", "file:"+path, "--timeout", "500ms", "--json"); got.code != 6 || strings.Contains(got.err, "waiting") {
 		t.Errorf("with --json: %+v, want exit code 6 and only the error", got)
+	}
+	// While a command reads a large file, it holds the lock itself: it must not say that it waits.
+	if got := runCommand(nil, "", "list", "--store", "file:"+path, "--timeout", "500ms"); got.code != 6 || strings.Contains(got.err, "waiting") {
+		t.Errorf("a file that this process has open: %+v, want exit code 6 and only the error", got)
 	}
 	if got := runCommand(nil, "", "list", "--store", "redis://192.0.2.1", "--timeout", "500ms"); got.code != 6 || strings.Contains(got.err, "waiting for") {
 		t.Errorf("a server that does not answer: %+v, want exit code 6 and only the error", got)
