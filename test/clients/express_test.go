@@ -290,11 +290,12 @@ func oathtool(t *testing.T, secret, at string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// waitForTime waits for the next step of codes if the current one ends within d.
+// waitForTime waits for the next step of codes if the current one ends within d. It waits a second
+// more, because time(2), which oathtool calls, may be some milliseconds late.
 func waitForTime(d time.Duration) {
 	const step = 30 * time.Second
 	if left := step - time.Duration(time.Now().UnixNano())%step; left < d {
-		time.Sleep(left)
+		time.Sleep(left + time.Second)
 	}
 }
 
