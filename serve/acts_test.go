@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -56,14 +57,15 @@ func TestLongTexts(t *testing.T) {
 			"entries":     `{"facets":{"name":"%s"},"password":"x"}`,
 		} {
 			call := func(text string) (bytes uint64) {
-				for range 3 { // the first call may fill caches
+				bytes = math.MaxUint64
+				for range 3 { // the first call may fill caches, and others may allocate meanwhile
 					var before, after runtime.MemStats
 					runtime.ReadMemStats(&before)
 					if r := c.send("POST", "/v1/types/user/"+path, fmt.Sprintf(form, text)); r.status < 400 {
 						t.Errorf("%s: got %d, want an error: %.200s", path, r.status, r.text)
 					}
 					runtime.ReadMemStats(&after)
-					bytes = after.TotalAlloc - before.TotalAlloc
+					bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
 				}
 				return bytes
 			}

@@ -170,6 +170,13 @@ func SetDrainTimeout(d time.Duration) (before time.Duration) {
 	return before
 }
 
+// SetAbortTimeout sets how long canceled requests have to end when the service shuts down.
+func SetAbortTimeout(d time.Duration) (undo func()) {
+	before := abortTimeout
+	abortTimeout = d
+	return func() { abortTimeout = before }
+}
+
 // SetPingInterval sets how long a stream may be silent.
 func SetPingInterval(d time.Duration) (undo func()) {
 	before := pingInterval

@@ -15,7 +15,6 @@ import (
 
 // Times for shutting down.
 const (
-	abortTimeout        = time.Second            // for canceled requests to end after drainTimeout
 	firstRequestTimeout = 5 * time.Second        // for a connection to begin its first request
 	quietTime           = 500 * time.Millisecond // without a request, after which none is expected
 	closeTimeout        = time.Second            // for the listener to close

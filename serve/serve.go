@@ -45,11 +45,13 @@ const (
 // Timeouts, which tests change. storeTimeout limits all calls to the store that one request makes.
 // headerTimeout and bodyTimeout limit how long a client may take to send a header and a body.
 // responseTimeout limits a response, from the end of the request's header on. drainTimeout is how
-// long requests may continue when the service shuts down.
+// long requests may continue when the service shuts down, and abortTimeout how long canceled
+// requests then have to end.
 var (
 	storeTimeout    = admin.RequestTimeout
 	responseTimeout = 90 * time.Second
 	drainTimeout    = 18 * time.Second
+	abortTimeout    = time.Second
 	headerTimeout   = 10 * time.Second
 	bodyTimeout     = 30 * time.Second
 )

@@ -68,7 +68,7 @@ func (c *client) startRequest(method, path, text string) (finish func() reply) {
 // until waits until condition returns true.
 func (c *client) until(what string, condition func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			c.t.Fatalf("timed out before %s", what)
 		}
@@ -258,7 +258,7 @@ func TestBodiesOfReads(t *testing.T) {
 			must(t, err)
 			_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n", request.line, c.key, length)
 			must(t, err)
-			must(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+			must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 			r, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err == nil {
 				_, err = io.Copy(io.Discard, r.Body)
@@ -308,6 +308,16 @@ func TestResponsesInMemory(t *testing.T) {
 	sc.Types["user"].Fields["bio"] = schema.Field{}
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
 	c := newClient(t, s, serve.Options{})
+	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
+	must(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	// A response is still in memory for a moment after its client has received all of it.
+	waitUntilFree := func(key string) {
+		t.Helper()
+		c.until("no response to "+key+" is in memory", func() bool { return service.ResponsesOf(key) == 0 })
+	}
 	for i := range 200 { // 8 MiB together; quotation marks take two bytes in JSON
 		c.create(fmt.Sprintf(`{"uid":"u%d","facets":{"bio":%q}}`, i, strings.Repeat(`"`, 41_900)))
 	}
@@ -332,18 +342,21 @@ func TestResponsesInMemory(t *testing.T) {
 		{"POST", "/v1/types/user/lookup", `{"field":"uid","value":"large"}`},
 	} {
 		greedy.do("503 unavailable", request[0], request[1], request[2])
+		waitUntilFree("all")
 		c.do("200", request[0], request[1], request[2])
 	}
 	greedy.do("200", "GET", small, "")
 	if r := greedy.do("503 unavailable", "PATCH", large, `{"facets":{"job":"cook"}}`); !strings.HasSuffix(r.str("detail"), "; changes made so far remain") {
 		t.Errorf("a change whose response is refused: the detail does not say that changes remain: %s", r.text)
 	}
+	waitUntilFree("all")
 	c.equal("the job after that change", c.do("200", "GET", large, "").str("facets.job"), "cook")
 	n, err := io.Copy(io.Discard, conn)
 	if err != nil || n < 10<<20 {
 		t.Errorf("the rest of the page: got %d bytes, %v; want at least 10 MiB", n, err)
 	}
 	for range 5 {
+		waitUntilFree("greedy")
 		greedy.do("200", "GET", page, "")
 	}
 }

@@ -40,7 +40,8 @@ func newFlows(t *testing.T, store string, edit func(*web.Flows)) *flowSite {
 	s.flows = &web.Flows{
 		Auth: web.Auth{Users: s.users}, SignUp: web.SignUpByMail, Base: "https://example.com",
 		Fields: []web.Field{{Name: "name", Label: "Name", Autocomplete: "username"}},
-		Mail: &web.MailQueue{Send: func(_ context.Context, m web.Mail) error {
+		// With one worker, the mails are sent in the order in which they were queued.
+		Mail: &web.MailQueue{Workers: 1, Send: func(_ context.Context, m web.Mail) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.mails = append(s.mails, m)

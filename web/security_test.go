@@ -234,7 +234,7 @@ func TestUnconfirmedNotice(t *testing.T) {
 	users := openUsers(t, url, factorOptions())
 	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users = users })
 	s.users = users
-	a, c := enrol(t, users, s.create("ann"), time.Now), s.client()
+	a, c := enrol(t, users, s.create("ann"), soon), s.client()
 	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
 	if status, to, body := s.send(c, "/signin/code", "code", a.code()); status != http.StatusSeeOther {
 		t.Fatalf("signing in: got %d %s, want 303:\n%s", status, to, body)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -356,7 +357,11 @@ func TestOriginOfStranger(t *testing.T) {
 	work := func(forwarded string) float64 {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		r.Header.Set("X-Forwarded-For", forwarded)
-		return testing.AllocsPerRun(5, func() { web.Origin(r, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}) })
+		least := math.Inf(1) // others may allocate meanwhile
+		for range 5 {
+			least = min(least, testing.AllocsPerRun(5, func() { web.Origin(r, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}) }))
+		}
+		return least
 	}
 	if none, much := work(""), work(strings.Repeat(",", 1<<20)); none != much {
 		t.Errorf("got %v allocations for a megabyte of commas, want %v, as for no address", much, none)

@@ -34,9 +34,9 @@ accounts.`,
 			if err != nil {
 				return err
 			}
-			waiting := s.announceWait(path)
+			stop := s.announceWait(path)
 			store, err := embedded.Open(ctx, path)
-			waiting.Stop()
+			stop()
 			if err != nil {
 				return fmt.Errorf("%w: %w", userdb.ErrUnavailable, err)
 			}

@@ -253,7 +253,7 @@ func (s *session) open(ctx context.Context) error {
 		return err
 	}
 	s.hasKeys = len(keys) > 0
-	defer s.announceWait(connect.File(url)).Stop()
+	defer s.announceWait(connect.File(url))()
 	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaDeferred, Observers: s.observers, History: s.History, Keys: keys})
 	if err != nil {
 		return err
@@ -290,17 +290,24 @@ func syntaxReason(err error) string {
 var patience = time.Second
 
 // announceWait prints that the command waits for the file at path, if another process still has it
-// open after a while. The caller stops the timer when the file is open. path is "" if the store is
-// not a file.
-func (s *session) announceWait(path string) *time.Timer {
-	return time.AfterFunc(patience, func() {
+// open after a while. The caller calls stop when the file is open; from then on, nothing is printed.
+// path is "" if the store is not a file.
+func (s *session) announceWait(path string) (stop func()) {
+	done := make(chan struct{})
+	timer := time.AfterFunc(patience, func() {
+		defer close(done)
 		if path == "" || s.is(public) || s.JSON {
 			return
 		}
-		if holder := embedded.Holder(path); holder != "" {
+		if holder := embedded.OtherHolder(path); holder != "" {
 			fmt.Fprintln(s.std.err, "userdb: waiting for "+oneLine(path)+", which "+holder+" has open")
 		}
 	})
+	return func() {
+		if !timer.Stop() {
+			<-done
+		}
+	}
 }
 
 // checkStoreExists returns an error if the command only reads and --store names a file that does

@@ -55,10 +55,23 @@ func lockFile(ctx context.Context, dataFile string) (*os.File, *redis.Client, er
 // writeHolder writes the name and the number of this process into a lock file that it has locked.
 // If this fails, other processes cannot tell who holds the lock.
 func writeHolder(f *os.File) {
-	name := fmt.Sprintf("%s (process %d)\n", filepath.Base(os.Args[0]), os.Getpid())
 	if f.Truncate(0) == nil {
-		_, _ = f.WriteAt([]byte(name), 0)
+		_, _ = f.WriteAt([]byte(ownName()+"\n"), 0)
 	}
+}
+
+// ownName returns the name and the number of this process.
+func ownName() string {
+	return fmt.Sprintf("%s (process %d)", filepath.Base(os.Args[0]), os.Getpid())
+}
+
+// OtherHolder is Holder, but returns "" if this process has the store locked, such as while it
+// reads a large file.
+func OtherHolder(path string) string {
+	if holder := Holder(path); holder != ownName() {
+		return holder
+	}
+	return ""
 }
 
 // Holder returns the name and the number of the process that has the store at path locked, or

@@ -492,7 +492,7 @@ func TestReturnStaysInConsole(t *testing.T) {
 
 // TestGuesses checks that guesses of an operator's password are throttled.
 func TestGuesses(t *testing.T) {
-	d := open(t, "memory:")
+	d := openStill(t, "memory:")
 	v := d.newBrowser()
 	// Failures allowed from an origin that has signed in before, and from all others together.
 	const familiar, strangers = 8, 10

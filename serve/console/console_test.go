@@ -63,6 +63,18 @@ type testConsole struct {
 // eachStore runs a test with a console whose accounts are in memory, and with one on Redis.
 func eachStore(t *testing.T, test func(t *testing.T, d *testConsole)) {
 	t.Helper()
+	eachStoreBy(t, open, test)
+}
+
+// eachStillStore does the same as eachStore, with stores whose clocks stand still. All that happens
+// then happens in the same hour.
+func eachStillStore(t *testing.T, test func(t *testing.T, d *testConsole)) {
+	t.Helper()
+	eachStoreBy(t, openStill, test)
+}
+
+func eachStoreBy(t *testing.T, open func(t *testing.T, store string) *testConsole, test func(t *testing.T, d *testConsole)) {
+	t.Helper()
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
@@ -108,6 +120,20 @@ func openWith(t *testing.T, store string, history bool) *testConsole {
 // openSchema does the same as openWith, with another schema.
 func openSchema(t *testing.T, store string, sc schema.Schema, history bool) *testConsole {
 	t.Helper()
+	return openConfig(t, store, sc, history, func(*view.Config) {})
+}
+
+// openStill does the same as open, with a store whose clock stands still. Otherwise the delay after
+// wrong passwords, which begins at one second, may end before a page is read.
+func openStill(t *testing.T, store string) *testConsole {
+	t.Helper()
+	now := time.Now()
+	return openConfig(t, store, testSchema(), true, func(c *view.Config) { c.Clock = func() time.Time { return now } })
+}
+
+// openConfig does the same as openSchema, and calls edit to change the store's configuration.
+func openConfig(t *testing.T, store string, sc schema.Schema, history bool, edit func(*view.Config)) *testConsole {
+	t.Helper()
 	calls := &callCounter{}
 	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: sc, History: history, Observers: []userdb.Observer{calls}, Keys: [][]byte{make([]byte, 32)}})
 	must(t, err)
@@ -119,7 +145,9 @@ func openSchema(t *testing.T, store string, sc schema.Schema, history bool) *tes
 		}
 		must(t, db.Close())
 	})
-	d := newTestConsole(t, db)
+	edited, err := view.Reconfigure(db, edit)
+	must(t, err)
+	d := newTestConsole(t, edited)
 	d.calls = calls
 	_, err = admin.AddOperator(t.Context(), db, operatorName, goodPassword)
 	must(t, err)

@@ -209,7 +209,7 @@ func TestSchemaPage(t *testing.T) {
 // TestStatusPage checks that the page has no picture until somebody has signed in, and then a bar
 // for each outcome.
 func TestStatusPage(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *testConsole) {
+	eachStillStore(t, func(t *testing.T, d *testConsole) {
 		body := d.status()
 		if d.wantText(body, "Nobody has signed in, or tried to, in the last seven days."); strings.Contains(body, "<svg") {
 			t.Error("the page has a picture of nothing")

@@ -93,7 +93,7 @@ func TestSecondStep(t *testing.T) {
 		a := d.scan(d.do(http.StatusOK, "/console/security/add", "label", "my phone"))
 		wrong := d.do(http.StatusUnauthorized, "/console/security/confirm", "id", a.id, "code", "x")
 		d.wantText(wrong, "This is not the right code")
-		if strings.Contains(wrong, a.secret[:4]) {
+		if strings.Contains(strings.ReplaceAll(wrong, " ", ""), a.secret) {
 			t.Error("the secret is shown twice")
 		}
 		codes := shownCodes(d.do(http.StatusOK, "/console/security/confirm", "id", a.id, "code", a.code(t, 0)))
@@ -207,7 +207,14 @@ func TestVerifyWithCode(t *testing.T) {
 // 20 of them are checked, and that the operator can still sign in with a recovery code.
 func TestGuessedCodes(t *testing.T) {
 	d := open(t, "memory:")
-	_, codes := d.addFactor()
+	a, codes := d.addFactor()
+	right := []string{a.code(t, -1), a.code(t, 0), a.code(t, 1), a.code(t, 2)} // now and soon
+	var wrong []string
+	for n := 0; len(wrong) < 32; n++ {
+		if code := fmt.Sprintf("%06d", n); !slices.Contains(right, code) {
+			wrong = append(wrong, code)
+		}
+	}
 	browsers := make([]*testConsole, 8)
 	for i := range browsers {
 		browsers[i] = d.firstStep(operatorName)
@@ -215,9 +222,9 @@ func TestGuessedCodes(t *testing.T) {
 	var mu sync.Mutex
 	var guesses sync.WaitGroup
 	statuses := map[int]int{}
-	for i := range 32 {
+	for i, code := range wrong {
 		guesses.Go(func() {
-			answer, err := browsers[i%8].client.PostForm(d.base+codePath, url.Values{"code": {fmt.Sprintf("%06d", i)}})
+			answer, err := browsers[i%8].client.PostForm(d.base+codePath, url.Values{"code": {code}})
 			if err != nil {
 				t.Error(err)
 				return

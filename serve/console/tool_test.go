@@ -43,7 +43,7 @@ func TestSearchBox(t *testing.T) {
 // TestHome checks that the home page of an empty store says how to begin, and that of a store with
 // an account shows who failed to sign in.
 func TestHome(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *testConsole) {
+	eachStillStore(t, func(t *testing.T, d *testConsole) {
 		home := func(d *testConsole) (body string) {
 			for n := 0; n < 100 && (n == 0 || strings.Contains(body, "being counted")); n++ {
 				body = d.do(http.StatusOK, "/console")

@@ -106,7 +106,7 @@ func TestWhy(t *testing.T) {
 	server := redistest.Start(t)
 	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = raw.Close() })
-	d := open(t, server.URL())
+	d := openStill(t, server.URL())
 	// The causes are applied in this order. The guesses come first, because they count for the
 	// account only while it has the name that they are made with.
 	names := []string{"guesses", "disabled", "no password", "unusable password", "no identifier"}
@@ -159,7 +159,7 @@ func TestLastSession(t *testing.T) {
 // do not lock out the origin of that login, and that it offers to reset wrong guesses only if there
 // are some.
 func TestLastLogin(t *testing.T) {
-	d := open(t, "memory:")
+	d := openStill(t, "memory:")
 	_, err := d.users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Alice"), Password: goodPassword})
 	must(t, err)
 	const reset = "Reset wrong guesses"

@@ -297,8 +297,8 @@ func TestLockOfTag(t *testing.T) {
 			}
 		}
 		setLock(lockLife / 2)
-		ctx, cancel := context.WithTimeout(d.Ctx, 300*time.Millisecond)
-		defer cancel()
+		ctx := &expiringContext{d.Ctx, make(chan struct{})}
+		s.AddHook(&lockObserver{holder: "other ", seen: sync.OnceFunc(func() { close(ctx.expired) })})
 		if _, err := d.withContext(ctx).send("POST", "/Groups", groupBody("Heads", "a")); !errors.Is(err, userdb.ErrUnavailable) || !errors.Is(err, ErrPartial) {
 			t.Errorf("while another request holds the lock: got %v, want ErrUnavailable and ErrPartial", err)
 		}
@@ -311,6 +311,47 @@ func TestLockOfTag(t *testing.T) {
 			t.Error("the lock still exists after the request")
 		}
 	})
+}
+
+// The deadline of an expiringContext passes when expired is closed.
+type expiringContext struct {
+	context.Context
+	expired chan struct{}
+}
+
+func (c *expiringContext) Done() <-chan struct{} { return c.expired }
+
+func (c *expiringContext) Err() error {
+	select {
+	case <-c.expired:
+		return context.DeadlineExceeded
+	default:
+		return c.Context.Err()
+	}
+}
+
+// A lockObserver is a hook that calls seen after each reply that names the holder of a lock.
+type lockObserver struct {
+	holder string
+	seen   func()
+}
+
+func (o *lockObserver) check(cmds ...redis.Cmder) {
+	for _, cmd := range cmds {
+		if strings.Contains(cmd.String(), o.holder) { // with its reply
+			o.seen()
+		}
+	}
+}
+
+func (*lockObserver) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (o *lockObserver) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { defer o.check(cmd); return next(ctx, cmd) }
+}
+
+func (o *lockObserver) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { defer o.check(cmds...); return next(ctx, cmds) }
 }
 
 // A blockade is a hook that holds back commands about the groups of a type until release is closed.
@@ -363,7 +404,7 @@ func TestSlowPreparation(t *testing.T) {
 	case err := <-slow:
 		t.Fatalf("the groups were prepared without a command about them: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(s.Ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.Ctx, time.Minute)
 	defer cancel()
 	if err := h.Prepare(ctx, s.DB, s.NS.Path(), "user"); err != nil {
 		t.Errorf("while another directory is being prepared: got %v, want no error", err)

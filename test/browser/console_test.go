@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
@@ -537,7 +538,7 @@ func (d *console) signOutAndIn() {
 // waitForJob waits until the job on the page has ended, and checks that the page contains words.
 func (d *console) waitForJob(words ...string) {
 	d.t.Helper()
-	for range 100 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		var running bool
 		d.run("looking at the job", chromedp.Evaluate(`document.querySelector("[data-running]") !== null`, &running))
 		if !running {

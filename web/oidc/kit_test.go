@@ -232,7 +232,8 @@ func newSite(t *testing.T, store string, edit func(*SignIn), ops ...*op) *site {
 	t.Cleanup(s.server.Close)
 	s.flows = &web.Flows{
 		Auth: web.Auth{Users: s.users}, SignUp: web.SignUpByMail, Base: s.server.URL,
-		Mail: &web.MailQueue{Send: func(_ context.Context, m web.Mail) error {
+		// With one worker, the mails are sent in the order in which they were queued.
+		Mail: &web.MailQueue{Workers: 1, Send: func(_ context.Context, m web.Mail) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.mails = append(s.mails, m)

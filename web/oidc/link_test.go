@@ -307,8 +307,16 @@ func TestHangingProvider(t *testing.T) {
 // TestBackOff checks that metadata is read when it is first needed, less and less often while that
 // fails, and again after a day. Meanwhile the old metadata stays in use.
 func TestBackOff(t *testing.T) {
-	p := newOP(t)
-	s := newSite(t, "memory:", nil, p)
+	p, begun := newOP(t), time.Now()
+	var s *site
+	s = newSite(t, "memory:", func(si *SignIn) {
+		// Time that passes would end the first wait, of a second.
+		si.now = func() time.Time {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return begun.Add(s.now)
+		}
+	}, p)
 	reads := func() (n int) {
 		p.set(func(p *op) { n = p.reads })
 		return n
