@@ -73,10 +73,10 @@ const (
 var ErrPartial = errors.New("only a part was done")
 
 // markPartial marks err with ErrPartial, because some changes, which done describes to the client,
-// were made before it. It does not mark ErrNotFound: the resource was deleted, and the changes with
-// it.
+// were made before it. It does not mark an error that says that the resource was not found: the
+// changes were deleted with it.
 func markPartial(done string, err error) error {
-	if err == nil || errors.Is(err, userdb.ErrNotFound) {
+	if err == nil || errors.Is(err, userdb.ErrNotFound) || errors.Is(err, errNotFound) {
 		return err
 	}
 	return fmt.Errorf("%w: %s: %w", ErrPartial, done, err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"testing"
@@ -246,6 +248,54 @@ func meet(t *testing.T, s *testdb.Site, hook *interrupter, c schemaChange, inter
 		where("the operator's change was undone: %+v", rest)
 	}
 	return more && !t.Failed()
+}
+
+// TestRepeatedAfterChange checks the errors of requests that meet a changed schema after they have
+// changed something themselves. Whatever their second attempts end with, the errors say that changes
+// were made.
+func TestRepeatedAfterChange(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		d := newDirectory(t, s.Under(t, schema.User()), nil)
+		changed := markPartial("the group was changed", userdb.ErrSchemaMismatch)
+		for _, tt := range []struct {
+			method        string
+			first, second error
+			runs          int
+			partial       bool
+		}{
+			{"PUT", changed, nil, 2, false},
+			{"PUT", changed, userdb.ErrUnavailable, 2, true},
+			{"PUT", changed, badRequest(invalidValue, "no"), 2, true},
+			{"PUT", changed, changed, 2, true},
+			{"PUT", changed, errNotFound, 2, false}, // deleted with all changes
+			{"DELETE", changed, userdb.ErrNotFound, 2, false},
+			{"PUT", userdb.ErrSchemaMismatch, userdb.ErrUnavailable, 2, false},
+			{"POST", userdb.ErrSchemaMismatch, userdb.ErrUnavailable, 2, false},
+			{"POST", changed, nil, 1, true},
+			{"PUT", userdb.ErrUnavailable, nil, 1, false},
+		} {
+			r, err := d.h.collection(d.Ctx, d.DB, d.NS.Path(), UserType)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &call{collection: r, ctx: d.Ctx, r: httptest.NewRequestWithContext(d.Ctx, tt.method, Prefix+"/Groups/x", http.NoBody)}
+			runs := 0
+			_, err = c.run(d.DB, func(*call) (answer, error) {
+				if runs++; runs == 1 {
+					return answer{}, tt.first
+				}
+				return answer{}, tt.second
+			})
+			want := tt.second
+			if tt.runs == 1 {
+				want = tt.first
+			}
+			if runs != tt.runs || !errors.Is(err, want) || errors.Is(err, ErrPartial) != tt.partial {
+				t.Errorf("%s, %v, then %v: got %v after %d attempts, want it marked as partial: %v, after %d",
+					tt.method, tt.first, tt.second, err, runs, tt.partial, tt.runs)
+			}
+		}
+	})
 }
 
 // freshSite returns s with a DB that knows nothing about the store.

@@ -306,18 +306,7 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 	if c.collection, err = h.collection(req.Context(), db, namespace, typ); err != nil {
 		return publicError(err)
 	}
-	a, err := do(c)
-	if errors.Is(err, userdb.ErrSchemaMismatch) {
-		again, failed := h.reopen(c.ctx, db, typ, c.collection)
-		partial := errors.Is(err, ErrPartial)
-		switch {
-		case failed != nil && !partial:
-			err = failed
-		case failed == nil && !(partial && req.Method == http.MethodPost): // others may be repeated
-			c.collection, c.used = again, usage{}
-			a, err = do(c)
-		}
-	}
+	a, err := c.run(db, do)
 	if err != nil {
 		return publicError(c.withAttribute(err))
 	}
@@ -326,6 +315,29 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 	}
 	a.write(w)
 	return nil
+}
+
+// run runs the operation of the call. If the stored schema has changed meanwhile, run runs it again
+// under the new one, except a POST that has changed something, which must not be repeated. The
+// error says that changes were made if either attempt made some.
+func (c *call) run(db *userdb.DB, do operation) (answer, error) {
+	a, err := do(c)
+	if !errors.Is(err, userdb.ErrSchemaMismatch) {
+		return a, err
+	}
+	partial := errors.Is(err, ErrPartial)
+	again, failed := c.h.reopen(c.ctx, db, c.users.Name(), c.collection)
+	switch {
+	case failed != nil && !partial:
+		return answer{}, failed
+	case failed != nil, partial && c.r.Method == http.MethodPost:
+		return answer{}, err
+	}
+	c.collection, c.used = again, usage{}
+	if a, err = do(c); partial && !errors.Is(err, ErrPartial) {
+		err = markPartial("an earlier attempt changed something", err)
+	}
+	return a, err
 }
 
 // IsDiscovery reports whether a request asks for the service's description of itself, which anybody
