@@ -32,6 +32,7 @@ func TestProblemCodes(t *testing.T) {
 		{userdb.ErrFileFull, "unavailable", 503, 0},
 		{userdb.ErrIndexBuilding, "unavailable", 503, 5},
 		{userdb.ErrUnavailable, "unavailable", 503, 1},
+		{userdb.ErrUnconfirmed, "unavailable", 503, 0},
 		{userdb.ErrConflict, "conflict", 409, 1},
 		{figures.ErrBusy, "unavailable", 503, 1},
 		{&scim.Error{Status: 404, Detail: "there is no such resource"}, "not_found", 404, 0},
@@ -42,11 +43,28 @@ func TestProblemCodes(t *testing.T) {
 	} {
 		p := serve.ProblemOf(tt.err)
 		partial := serve.ProblemOf(fmt.Errorf("%w: %w", scim.ErrPartial, tt.err)).Detail
-		if hidden := tt.code == "corrupt" || tt.code == "other"; hidden && !strings.Contains(partial, "changes made so far remain") {
+		_, fromSCIM := errors.AsType[*scim.Error](tt.err)
+		if hidden := tt.code == "corrupt" || tt.code == "other" || fromSCIM; hidden && !strings.Contains(partial, "changes made so far remain") {
 			t.Errorf("%v after some changes: got the detail %q, want it to mention them", tt.err, partial)
 		}
 		if p.ErrorCode() != tt.code || p.Status != tt.status || p.RetryAfter != tt.retry {
 			t.Errorf("%v: got %s, %d and Retry-After %d; want %s, %d and %d", tt.err, p.Code, p.Status, p.RetryAfter, tt.code, tt.status, tt.retry)
+		}
+	}
+}
+
+// TestDetailOfUnconfirmed checks that the detail of a change that was made but not confirmed is true
+// of every cause. It names both what a replica and what an index may lack, and no server.
+func TestDetailOfUnconfirmed(t *testing.T) {
+	for _, cause := range []string{"on 0 of 1 replicas after 1s", "a server refused work that follows it: NOPERM SADD", "the server no longer has the change"} {
+		detail := serve.ProblemOf(fmt.Errorf("%w: %s", userdb.ErrUnconfirmed, cause)).Detail
+		for _, want := range []string{"was made", "replicas", "index", "check --repair", "request_id"} {
+			if !strings.Contains(detail, want) {
+				t.Errorf("%s: got the detail %q, want it to contain %q", cause, detail, want)
+			}
+		}
+		if strings.Contains(detail, cause) {
+			t.Errorf("the detail %q contains the cause %q", detail, cause)
 		}
 	}
 }

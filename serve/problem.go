@@ -147,7 +147,9 @@ func problemOf(err error) *Problem {
 	code := userdb.CodeOf(err)
 	if e, ok := errors.AsType[*scim.Error](err); ok {
 		p := problem(code, e.Detail).withStatus(e.Status)
-		p.scimType = e.Type
+		if p.scimType = e.Type; partial {
+			p.Detail += "; " + changesRemain
+		}
 		return p
 	}
 	detail := strings.ReplaceAll(err.Error(), "\n", "; ")
@@ -216,6 +218,8 @@ func retryAfter(code userdb.Code, err error) int64 {
 		return max(seconds(busy.Wait), 1)
 	case errors.Is(err, userdb.ErrFileFull), errors.Is(err, userdb.ErrUnsuitable):
 		return 0
+	case errors.Is(err, userdb.ErrUnconfirmed): // trying again would make a second change
+		return 0
 	case errors.Is(err, userdb.ErrIndexBuilding):
 		return 5
 	case code == userdb.CodeUnavailable, code == userdb.CodeConflict:
@@ -246,7 +250,8 @@ func unavailableDetail(err error) string {
 	case errors.Is(err, userdb.ErrOutcomeUnknown):
 		return "the store did not answer: whether the change was made is not known"
 	case errors.Is(err, userdb.ErrUnconfirmed):
-		return "the change was made, but may be on fewer replicas than it should"
+		return "the change was made, but not confirmed: it may be on fewer replicas than it should, or an index " +
+			"may lack it until 'userdb check --repair' adds it; the server's log has the cause under this request_id"
 	case errors.Is(err, userdb.ErrIndexBuilding):
 		return "the index is being built: try again when 'userdb schema apply' has finished"
 	case errors.Is(err, userdb.ErrFileFull):
