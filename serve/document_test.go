@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ type document struct {
 type operationSpec struct {
 	method    string
 	path      *regexp.Regexp
+	body      map[string]any // its schema
 	responses map[string]any
 }
 
@@ -30,6 +32,11 @@ var pathParam = regexp.MustCompile(`\\\{[a-z]+\\\}`)
 func parseDocument(text []byte) (*document, error) {
 	var raw struct {
 		Paths map[string]map[string]struct {
+			RequestBody struct {
+				Content map[string]struct {
+					Schema map[string]any `json:"schema"`
+				} `json:"content"`
+			} `json:"requestBody"`
 			Responses map[string]any `json:"responses"`
 		} `json:"paths"`
 		Components struct{ Schemas, Responses map[string]any } `json:"components"`
@@ -41,7 +48,11 @@ func parseDocument(text []byte) (*document, error) {
 	for path, item := range raw.Paths {
 		for method, op := range item {
 			pattern := pathParam.ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
-			d.paths = append(d.paths, operationSpec{strings.ToUpper(method), regexp.MustCompile("^" + pattern + "$"), op.Responses})
+			o := operationSpec{strings.ToUpper(method), regexp.MustCompile("^" + pattern + "$"), nil, op.Responses}
+			for _, content := range op.RequestBody.Content {
+				o.body = content.Schema
+			}
+			d.paths = append(d.paths, o)
 		}
 	}
 	// Literal paths come before those with a parameter in the same place.
@@ -59,11 +70,16 @@ func lookup(v any, path ...string) any {
 	return v
 }
 
+// find returns the index of the operation of a request, or -1.
+func (d *document) find(method, path string) int {
+	path, _, _ = strings.Cut(path, "?")
+	return slices.IndexFunc(d.paths, func(o operationSpec) bool { return o.method == method && o.path.MatchString(path) })
+}
+
 // validate returns what a response contains that the document does not describe: its status, a
 // header, a member, or the type of a member.
 func (d *document) validate(method, path string, r reply) []string {
-	path, _, _ = strings.Cut(path, "?")
-	i := slices.IndexFunc(d.paths, func(o operationSpec) bool { return o.method == method && o.path.MatchString(path) })
+	i := d.find(method, path)
 	if i < 0 || r.status == http.StatusTemporaryRedirect {
 		return nil // needs no key, has no route, or has dots in its path
 	}
@@ -179,8 +195,9 @@ func jsonType(v any) string {
 // documents holds the document of each client, by URL.
 var documents sync.Map
 
-// validate validates a response against the document of the service.
-func (c *client) validate(method, path string, r reply) {
+// validate validates a response against the document of the service, and the pointers of a problem
+// against the body of the request.
+func (c *client) validate(method, path, body string, r reply) {
 	c.t.Helper()
 	d, has := documents.Load(c.url)
 	if !has {
@@ -196,4 +213,66 @@ func (c *client) validate(method, path string, r reply) {
 	for _, wrong := range d.(*document).validate(method, path, r) {
 		c.t.Errorf("%s %s: %d %s: does not match /openapi.json: %s", method, path, r.status, r.text, wrong)
 	}
+	for _, wrong := range d.(*document).strayPointers(method, path, body, r) {
+		c.t.Errorf("%s %.100s %.300s: %d: points to %s, which the body does not have", method, path, body, r.status, wrong)
+	}
+}
+
+// strayPointers returns the pointers of a problem to members that the body of its request cannot
+// have, or to facets and values that this one does not have, unless they are required. Errors about
+// the syntax of a body are not looked at.
+func (d *document) strayPointers(method, path, body string, r reply) (stray []string) {
+	errs, _ := r.body["errors"].([]any)
+	for _, e := range errs {
+		pointer, _ := lookup(e, "pointer").(string)
+		rule := lookup(e, "rule")
+		if !strings.HasPrefix(pointer, "/") || rule == "usage" {
+			continue
+		}
+		names := strings.Split(pointer[1:], "/")
+		members, _ := lookup(d.bodyOf(method, path), "properties", names[0]).(map[string]any)
+		isMap := members["additionalProperties"] != nil
+		if members == nil || isMap && len(names) > 1 && rule != "required" && !hasMember(body, pointer) {
+			stray = append(stray, pointer)
+		}
+	}
+	return stray
+}
+
+// bodyOf returns the schema of the body of a request.
+func (d *document) bodyOf(method, path string) map[string]any {
+	i := d.find(method, path)
+	if i < 0 {
+		return nil
+	}
+	body := d.paths[i].body
+	if ref, ok := body["$ref"].(string); ok {
+		body, _ = d.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
+	}
+	return body
+}
+
+// hasMember reports whether a JSON pointer leads to a value of a JSON text.
+func hasMember(text, pointer string) bool {
+	var v any
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return false
+	}
+	for name := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		if list, ok := v.([]any); ok {
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(list) {
+				return false
+			}
+			v = list[i]
+			continue
+		}
+		m, _ := v.(map[string]any)
+		var has bool
+		if v, has = m[name]; !has {
+			return false
+		}
+	}
+	return true
 }

@@ -340,7 +340,7 @@ func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call,
 		if err != nil {
 			s.forgetView(c.key.Namespace, err)
 			infoOf(ctx).err = err
-			return nil, problemOf(err).withReasons(c.key)
+			return nil, problemOf(err).withReasons(c.key).withoutStrayPointers(in)
 		}
 		return out, nil
 	})

@@ -181,7 +181,7 @@ func (c *client) send(method, path, body string, headers ...string) reply {
 	must(c.t, err)
 	r := reply{status: res.StatusCode, header: res.Header, text: string(text)}
 	_ = json.Unmarshal(text, &r.body) // other bodies have no members
-	c.validate(method, path, r)
+	c.validate(method, path, body, r)
 	return r
 }
 
@@ -495,6 +495,13 @@ func TestTokens(t *testing.T) {
 		} {
 			c.equal(body, fmt.Sprint(c.do("422 invalid", "POST", "/v1/types/user/tokens", body).pointers()), want)
 		}
+		for body, want := range map[string]string{
+			`{"field":"email","address":"x"}`:                    "[/address email]",
+			`{"field":"nosuch","address":"x"}`:                   "[/field change]",
+			`{"field":"email","address":"y@x.org","life":"40d"}`: "[/life range]",
+		} {
+			c.equal(body, fmt.Sprint(c.do("422 invalid", "POST", "/v1/types/user/invitations", body).pointers()), want)
+		}
 		move := issue(`{"purpose":"change:email","uid":"alice","value":"new@example.com"}`)
 		c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"change:email","secret":"`+move+`"}`)
 		c.equal("new address", c.do("200", "GET", path, "").str("facets.email"), "new@example.com")
@@ -505,6 +512,14 @@ func TestTokens(t *testing.T) {
 		c.equal("address of the invitation", c.do("200", "POST", "/v1/types/user/invitations/peek", "{"+invited+"}").str("address"), "bob@example.com")
 		r = c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"alice"},"password":"short"}`)
 		c.equal("rules", fmt.Sprint(r.rules()), "[name taken password min]")
+		c.create(`{"uid":"carol","facets":{"email":"carol@example.com"}}`)
+		taken := issue(`{"purpose":"change:email","uid":"alice","value":"late@example.com"}`)
+		toLate := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"late@example.com"}`).str("secret")
+		c.create(`{"uid":"dave","facets":{"email":"late@example.com"}}`)
+		r2 := c.do("409 duplicate", "POST", "/v1/tokens/redeem", `{"purpose":"change:email","secret":"`+taken+`"}`)
+		c.equal("taken value of a token", fmt.Sprint(r2.pointers()), "[<nil> taken]")
+		r2 = c.do("409 duplicate", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+toLate+`","facets":{"name":"late"},"password":"battery staple 13"}`)
+		c.equal("taken address of an invitation", fmt.Sprint(r2.pointers()), "[<nil> taken]")
 		r = c.do("201", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob"},"password":"battery staple 13","session":{}}`)
 		c.equal("address and verified", r.str("entry.facets.email")+r.str("entry.verified"), "bob@example.com[email]")
 		if r.header.Get("Location") == "" || r.str("session.secret") == "" {

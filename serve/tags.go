@@ -80,14 +80,17 @@ type tagInput struct {
 }
 
 func addTag(ctx context.Context, c *call, t *userdb.Type, in *tagInput) (*empty, error) {
-	if err := checkTags(in.Tag); err != nil {
-		return nil, err
+	err := checkTags(in.Tag)
+	if err == nil {
+		_, err = t.Tags(in.hint()).Add(ctx, in.Tag)
 	}
-	_, err := t.Tags(in.hint()).Add(ctx, in.Tag)
-	return &empty{}, asNotFound(err)
+	return &empty{}, pointToTag(asNotFound(err))
 }
 
 func removeTag(ctx context.Context, c *call, t *userdb.Type, in *tagInput) (*empty, error) {
 	_, err := t.Tags(in.hint()).Remove(ctx, in.Tag)
-	return &empty{}, asNotFound(err)
+	return &empty{}, pointToTag(asNotFound(err))
 }
+
+// pointToTag returns an error about tags as one about the parameter tag of a path.
+func pointToTag(err error) error { return pointTo(err, func(string) string { return "tag" }, "tags") }

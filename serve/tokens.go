@@ -237,7 +237,8 @@ func invite(ctx context.Context, c *call, t *userdb.Type, in *inviteInput) (*inv
 	if bad, ok := errors.AsType[*userdb.FieldError](err); ok && bad.Field == "purpose" {
 		err = &userdb.FieldError{Err: bad.Err, Field: "field", Rule: bad.Rule, Reason: bad.Reason}
 	}
-	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Registered || i.Held, i.Held}}, err
+	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Registered || i.Held, i.Held}},
+		pointTo(err, func(string) string { return "/address" }, in.Body.Field)
 }
 
 type peekInvitationInput struct {
