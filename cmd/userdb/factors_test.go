@@ -90,6 +90,26 @@ func TestLoginWithCode(t *testing.T) {
 	})
 }
 
+// TestRedeemWithFactor checks that redeeming a token of an entry with a second factor prints the
+// value that was bound to the token, which nobody can read afterwards, but not the entry.
+func TestRedeemWithFactor(t *testing.T) {
+	runLines(t, []string{"get Alice"}, func() {
+		enrolAlice(t)
+		for _, tt := range []struct{ value, format, out string }{
+			{"", "", ""},
+			{"the cart", "", "  ~value  the cart\n"},
+			{"the cart", "--json", `{"~value":"the cart"}` + "\n"},
+		} {
+			issued := runCommand(nil, "", "token", "issue", "Alice", "--purpose", "x", "--value", tt.value)
+			args := strings.Fields("token redeem - --purpose x " + tt.format)
+			got := runCommand(nil, strings.TrimSpace(issued.out)+"\n", args...)
+			if got.code != 5 || got.out != tt.out || !strings.Contains(got.err, "the change was made") {
+				t.Errorf("token redeem of %q %s: got %+v, want exit 5 and %q", tt.value, tt.format, got, tt.out)
+			}
+		}
+	})
+}
+
 // TestOperatorFactors checks the links with which operators add second factors, the removal of
 // these factors, the events of both, and that 'factor rotate-keys' also encrypts the secrets of
 // operators with the new key.

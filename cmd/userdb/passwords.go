@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -298,7 +299,8 @@ func redeemCommand(s *session) *cobra.Command {
 		Long: `Redeem a token; - reads it as one line from standard input, where no other user sees it.
 
 Prints the entry and, as ~value, the value to which the token was bound. Exits 5 if the token was used,
-is expired or void, has another purpose or was made up. With change:FIELD the facet is set,
+is expired or void, has another purpose or was made up. If the entry has a second factor, the token is
+redeemed, and the command prints only ~value and exits 5. With change:FIELD the facet is set,
 unless another entry has taken the value meanwhile: then the command exits 4 and the token stays
 valid. Changing a facet voids the other tokens for it.
 
@@ -322,14 +324,19 @@ command exit 0, so only 'userdb help token redeem' shows this help.`,
 			if errors.Is(err, userdb.ErrNotFound) {
 				return errToken
 			}
-			if err != nil {
-				return err
-			}
-			all := e.Flat()
+			var value schema.Facets
 			if tk.Value != "" {
-				all["~value"] = schema.Text(tk.Value)
+				value = schema.Texts("~value", tk.Value)
 			}
-			return s.printFacets(all)
+			switch {
+			case err == nil || errors.Is(err, userdb.ErrUnconfirmed) && e.UID() != "":
+				all := e.Flat()
+				maps.Copy(all, value)
+				return cmp.Or(err, s.printFacets(all))
+			case value != nil: // the token was redeemed, and nobody can read the value anymore
+				return cmp.Or(err, s.out.print(value, "  ~value  "+printable(tk.Value)))
+			}
+			return err
 		}, public),
 	}
 	purposeFlag(c, &purpose, "it must have been issued for `PURPOSE`")
