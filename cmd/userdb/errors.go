@@ -25,6 +25,7 @@ var (
 	errInterrupted = coded.New(userdb.CodeInterrupted, "interrupted")
 	errTimeout     = coded.New(userdb.CodeUnavailable, "timed out")
 	errNoStore     = coded.New(userdb.CodeUnavailable, "no such store")
+	errNoDataDir   = coded.New(userdb.CodeUnavailable, "no --store (USERDB_STORE) is given, and the data directory of this user cannot be used")
 	errStalled     = coded.New(userdb.CodeUnavailable, "the input did not arrive in time")
 	errUnrecorded  = coded.New(userdb.CodeUnavailable, "the event was not recorded")
 	errNoType      = coded.New(userdb.CodeSchema, "no such type")
@@ -94,6 +95,7 @@ var advice = []struct {
 	{userdb.ErrFileExposed, ""},
 	{userdb.ErrFileLocked, "wait for the other process, or give a longer --timeout"},
 	{errNoStore, "is --store (USERDB_STORE) the right one? 'userdb create' and 'userdb import' create one"},
+	{errNoDataDir, "set HOME or XDG_DATA_HOME to a directory in which you may write, or give --store"},
 	{errStalled, "is something writing to it? --timeout gives more time"},
 	{errTimeout, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
 	{userdb.ErrIndexBuilding, "try again when 'userdb schema apply' is done"},

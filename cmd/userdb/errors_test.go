@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +38,7 @@ func TestExitStatus(t *testing.T) {
 		{errTimeout, "unavailable", 6},
 		{errStalled, "unavailable", 6},
 		{errNoStore, "unavailable", 6},
+		{fmt.Errorf("%w: %w", errNoDataDir, userdb.ErrUnavailable), "unavailable", 6},
 		{userdb.ErrUnavailable, "unavailable", 6},
 		{usagef("wrong"), "usage", 2},
 		{userdb.ErrURL, "usage", 2},
@@ -210,5 +213,48 @@ func TestStoreIsNotEchoed(t *testing.T) {
 			}
 		}
 		useFile(t)
+	}
+}
+
+// TestNoDataDirectory checks that a command without --store says what to set if the directory of
+// this user's data cannot be made, or if HOME does not name one. Nothing is made elsewhere.
+func TestNoDataDirectory(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no HOME")
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("USERDB_STORE", "")
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	const unusable = "set HOME or XDG_DATA_HOME to a directory in which you may write, or give --store"
+	for _, tt := range []struct {
+		home, data string
+		code       int
+		want       string
+	}{
+		{file, "", 6, unusable},
+		{filepath.Join(file, "home"), "", 6, unusable},
+		{"", file, 6, unusable},
+		{dir, filepath.Join(file, "data"), 6, unusable},
+		{"", "", 2, "$HOME is not defined; set XDG_DATA_HOME, or name a store (--store or USERDB_STORE)"},
+		{"home", "", 2, `$HOME is "home", want an absolute path; set XDG_DATA_HOME`},
+		{"", "data", 2, "$HOME is not defined; set XDG_DATA_HOME"},
+	} {
+		t.Setenv("HOME", tt.home)
+		t.Setenv("XDG_DATA_HOME", tt.data)
+		for _, args := range [][]string{{"create", "email=a@x.org", "--no-password"}, {"get", "a"}, {"status"}, {"check"}} {
+			if got := runCommand(nil, "", args...); got.code != tt.code || !strings.Contains(got.err, tt.want) {
+				t.Errorf("HOME=%q XDG_DATA_HOME=%q %s: got %+v, want exit %d and %q", tt.home, tt.data, args, got, tt.code, tt.want)
+			}
+		}
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
+		t.Errorf("the working directory holds %v, %v; want only the file", all, err)
+	}
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_DATA_HOME", file)
+	if got := runCommand(nil, "", "--store", "redis://127.0.0.1:1", "get", "a"); strings.Contains(got.err, unusable) {
+		t.Errorf("with a store that is named: %+v", got)
 	}
 }

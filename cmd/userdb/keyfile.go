@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/embedded"
@@ -37,8 +38,8 @@ func (s *session) readKeys(url string) ([][]byte, error) {
 		return nil, nil
 	}
 	keys, err := userdb.ReadKeys(path)
-	if errors.Is(err, fs.ErrNotExist) && s.KeyFile == "" {
-		return nil, nil
+	if err != nil && s.KeyFile == "" && (errors.Is(err, fs.ErrNotExist) || !isDir(filepath.Dir(path))) {
+		return nil, nil // opening the store says what is wrong with its directory
 	}
 	if err != nil {
 		return nil, usagef("%v", err)

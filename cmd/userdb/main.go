@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -233,6 +234,27 @@ func (s *session) open(ctx context.Context) error {
 	if s.db != nil {
 		return nil
 	}
+	err := s.connect(ctx)
+	if err != nil && s.lacksDataDir() && !errors.Is(err, errNoStore) && userdb.CodeOf(err) == userdb.CodeUnavailable {
+		return fmt.Errorf("%w: %w", errNoDataDir, err)
+	}
+	return err
+}
+
+// lacksDataDir reports whether no store is named and the directory of the one in this user's data
+// directory cannot be used. Opening the store would have made it.
+func (s *session) lacksDataDir() bool {
+	path, err := embedded.DefaultPath()
+	return s.Store == "" && err == nil && !isDir(filepath.Dir(path))
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// connect does the work of open.
+func (s *session) connect(ctx context.Context) error {
 	url, err := s.storeURL()
 	if err != nil {
 		return err

@@ -228,6 +228,9 @@ func dataDir(goos string) (string, error) {
 		return "", errors.New("LOCALAPPDATA is not set")
 	}
 	home, err := os.UserHomeDir()
+	if err == nil && !filepath.IsAbs(home) { // it would mean another directory in each working directory
+		return "", fmt.Errorf("$HOME is %q, want an absolute path", home)
+	}
 	if goos == "darwin" {
 		return filepath.Join(home, "Library", "Application Support"), err
 	}
