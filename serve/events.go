@@ -288,6 +288,7 @@ func (l *listener) catchUp(ctx context.Context, q userdb.EventQuery, page userdb
 		part, q.Until = l.feed.keepUp(part, q.Until)
 		var err error
 		if page, err = l.c.readEvents(ctx, q); err != nil {
+			infoOf(ctx).err = err       // for the log
 			panic(http.ErrAbortHandler) // the client reconnects with the last ID that it received
 		}
 	}

@@ -4,15 +4,20 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/serve"
@@ -404,4 +409,106 @@ func TestListenersThatCatchUp(t *testing.T) {
 		end()
 	}
 	c.do("200", "GET", "/v1/events", "")
+}
+
+// A missingRight is a hook that refuses commands as a server does whose user lacks the right to
+// read streams.
+type missingRight struct {
+	missing atomic.Bool
+	left    atomic.Int64 // commands that are let through all the same
+	refused atomic.Int64
+}
+
+func (m *missingRight) check(cmds ...redis.Cmder) error {
+	if !m.missing.Load() || !slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return strings.EqualFold(c.Name(), "xrange") }) || m.left.Add(-1) >= 0 {
+		return nil
+	}
+	m.refused.Add(1)
+	err := errors.New("NOPERM this user has no permissions to run the 'xrange' command")
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
+	}
+	return err
+}
+
+func (*missingRight) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m *missingRight) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := m.check(cmd); err != nil {
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (m *missingRight) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := m.check(cmds...); err != nil {
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestStreamDuringOutage checks that the service logs once for each outage which command the server
+// refuses to those who read the feed for open streams, and when the streams receive events again.
+func TestStreamDuringOutage(t *testing.T) {
+	defer serve.SetFeedInterval(time.Millisecond)()
+	eachService(t, func(t *testing.T, c *client) {
+		right := &missingRight{}
+		c.AddHook(right)
+		streams := []*eventReader{c.listen(""), c.listen("")}
+		for outage := 1; outage <= 2; outage++ {
+			right.refused.Store(0)
+			right.missing.Store(true)
+			c.create(fmt.Sprintf(`{"uid":"u%d"}`, outage))
+			c.until("the feed was read several times", func() bool { return right.refused.Load() > 5 })
+			right.missing.Store(false)
+			for _, h := range streams {
+				c.equal("events after the outage", fmt.Sprint(h.next(1)), fmt.Sprintf("[create u%d]", outage))
+			}
+			c.equal("lines about a refused command", fmt.Sprint(strings.Count(c.logs.String(), "'xrange'")), fmt.Sprint(outage))
+			c.equal("lines about the end of an outage", fmt.Sprint(strings.Count(c.logs.String(), "receive events again")), fmt.Sprint(outage))
+		}
+	})
+}
+
+// TestBrokenCatchUp checks that the log names the refused command if a stream breaks off while it
+// sends old events.
+func TestBrokenCatchUp(t *testing.T) {
+	defer serve.SetFeedInterval(time.Hour)()
+	eachService(t, func(t *testing.T, c *client) {
+		right := &missingRight{}
+		c.AddHook(right)
+		c.create(`{"uid":"a"}`)
+		c.create(`{"uid":"b"}`)
+		for let := range int64(20) { // until the first page is sent and the second one is refused
+			right.left.Store(let)
+			right.missing.Store(true)
+			req, err := http.NewRequestWithContext(c.Ctx, "GET", c.url+"/v1/events?after=", nil)
+			must(t, err)
+			req.Header.Set("Authorization", "Bearer "+c.key)
+			req.Header.Set("Accept", "text/event-stream")
+			res, err := http.DefaultTransport.RoundTrip(req)
+			must(t, err)
+			if res.StatusCode == http.StatusOK {
+				if text, err := io.ReadAll(res.Body); err == nil || !strings.Contains(string(text), "event: create") {
+					t.Errorf("the stream ended with %q, %v; want events and a broken connection", text, err)
+				}
+				res.Body.Close()
+				c.until("the log names the command", func() bool {
+					for line := range strings.Lines(c.logs.String()) {
+						if strings.Contains(line, `"status":200`) && strings.Contains(line, `"code":"unavailable"`) && strings.Contains(line, "'xrange'") {
+							return true
+						}
+					}
+					return false
+				})
+				return
+			}
+			res.Body.Close()
+		}
+		t.Error("no stream began")
+	})
 }

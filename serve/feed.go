@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -62,7 +63,7 @@ func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave 
 			feedCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 			fresh := &feed{stop: stop, last: &feedPart{ready: make(chan struct{})}, from: end.Next}
 			if f = s.join(db, fresh); f == fresh {
-				go f.read(feedCtx, db, feedInterval)
+				go f.read(feedCtx, s.options.Logger, db, feedInterval)
 			} else {
 				stop()
 			}
@@ -94,14 +95,25 @@ func (s *Service) leave(db *userdb.DB, f *feed) {
 	}
 }
 
-// read reads the feed until ctx ends. While the store does not answer, it keeps trying.
-func (f *feed) read(ctx context.Context, db *userdb.DB, interval time.Duration) {
+// read reads the feed until ctx ends. While the store does not answer or refuses a command, it
+// keeps trying. It logs the first error of each outage, and the end of the outage, because open
+// streams only fall silent.
+func (f *feed) read(ctx context.Context, log *slog.Logger, db *userdb.DB, interval time.Duration) {
 	part, from := f.tail()
 	defer func() { close(part.ready) }()
+	outage := false
 	for {
 		limited, cancel := context.WithTimeout(ctx, storeTimeout)
 		page, err := db.Events(limited, userdb.EventQuery{After: from, Limit: 1000})
 		cancel()
+		switch {
+		case err != nil && !outage && ctx.Err() == nil:
+			outage = true
+			log.ErrorContext(ctx, "open streams receive no events until the feed can be read again", slog.String("cause", cause(err)))
+		case err == nil && outage:
+			outage = false
+			log.InfoContext(ctx, "open streams receive events again")
+		}
 		if err == nil && (len(page.Events) > 0 || page.Gap) {
 			next := &feedPart{number: part.number + 1, ready: make(chan struct{})}
 			part.page, part.frames, part.next, from = page, encodeFrames(page), next, page.Next
