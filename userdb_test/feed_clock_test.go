@@ -21,12 +21,7 @@ func TestEventsAfterClockWasAhead(t *testing.T) {
 		_, err := users.Create(early, userdb.NewEntry{UID: "u1"})
 		must(t, err)
 		readFeed(t, s.DB, 1) // waits until the feed has it
-		ahead := time.Now().Add(400 * 24 * time.Hour)
-		for part := range history.FeedParts {
-			stream, err := history.FeedKey(s.NS, history.FeedChanges, part)
-			must(t, err)
-			must(t, s.Raw.Do(s.Ctx, "XADD", stream.String(), fmt.Sprint(ahead.UnixMilli(), "-0"), "e", "user/uid:other - update library / name /").Err())
-		}
+		addAhead(t, s)
 		hyphen := userdb.Actor{Name: "-", Origin: "-"} // a word like the one in place of a number
 		late := userdb.WithActor(s.Ctx, hyphen)
 		must(t, users.Disable(late, uid("u1")))
@@ -53,4 +48,42 @@ func TestEventsAfterClockWasAhead(t *testing.T) {
 			t.Errorf("got %d events of the feed and the history, want 5", found)
 		}
 	})
+}
+
+// addAhead adds an event to each part of the feed as if the server's clock were 400 days ahead.
+func addAhead(t *testing.T, s *testdb.Site) {
+	t.Helper()
+	ahead := time.Now().Add(400 * 24 * time.Hour)
+	for part := range history.FeedParts {
+		stream, err := history.FeedKey(s.NS, history.FeedChanges, part)
+		must(t, err)
+		must(t, s.Raw.Do(s.Ctx, "XADD", stream.String(), fmt.Sprint(ahead.UnixMilli(), "-0"), "e", "user/uid:other - update library / name /").Err())
+	}
+}
+
+// TestProgressAfterClockWasAhead checks that a cluster remembers for as long as it keeps the history
+// which lines are in a part of the feed, if that part has later IDs because the server's clock was
+// ahead. It could not find these lines again by their times, and would add them twice.
+func TestProgressAfterClockWasAhead(t *testing.T) {
+	for name, ahead := range map[string]bool{"right": false, "ahead": true} {
+		t.Run(name, func(t *testing.T) {
+			s := testdb.AsCluster(t, testdb.DefaultSchema())
+			s.Edit(t, func(c *view.Config) { c.History = true })
+			want := 1
+			if ahead {
+				addAhead(t, s)
+				want += history.FeedParts
+			}
+			e, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "u1"})
+			must(t, err)
+			readFeed(t, s.DB, want)
+			key, err := history.FeedProgressKey(e.Key(), history.FeedChanges, history.FeedPart(e.Key()))
+			must(t, err)
+			left, err := s.Raw.PTTL(s.Ctx, key.String()).Result()
+			must(t, err)
+			if long := left > 2*time.Hour; left <= 0 || long != ahead {
+				t.Errorf("%s is kept for %v, want more than two hours: %v", key, left, ahead)
+			}
+		})
+	}
 }
