@@ -53,8 +53,8 @@ func TestProblemCodes(t *testing.T) {
 	}
 }
 
-// TestDetailOfUnconfirmed checks that the detail of a change that was made but not confirmed is true
-// of every cause. It names both what a replica and what an index may lack, and no server.
+// TestDetailOfUnconfirmed checks that the detail of a change that was made but not confirmed is
+// true of every cause. It names both what a replica and what an index may lack, and no server.
 func TestDetailOfUnconfirmed(t *testing.T) {
 	for _, cause := range []string{"on 0 of 1 replicas after 1s", "a server refused work that follows it: NOPERM SADD", "the server no longer has the change"} {
 		detail := serve.ProblemOf(fmt.Errorf("%w: %s", userdb.ErrUnconfirmed, cause)).Detail

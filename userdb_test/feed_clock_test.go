@@ -61,9 +61,9 @@ func addAhead(t *testing.T, s *testdb.Site) {
 	}
 }
 
-// TestProgressAfterClockWasAhead checks that a cluster remembers for as long as it keeps the history
-// which lines are in a part of the feed, if that part has later IDs because the server's clock was
-// ahead. It could not find these lines again by their times, and would add them twice.
+// TestProgressAfterClockWasAhead checks that a cluster remembers, for as long as it keeps the
+// history, which lines are in a part of the feed, if that part has later IDs because the server's
+// clock was ahead. It could not find these lines again by their times, and would add them twice.
 func TestProgressAfterClockWasAhead(t *testing.T) {
 	for name, ahead := range map[string]bool{"right": false, "ahead": true} {
 		t.Run(name, func(t *testing.T) {

@@ -228,7 +228,7 @@ func dataDir(goos string) (string, error) {
 		return "", errors.New("LOCALAPPDATA is not set")
 	}
 	home, err := os.UserHomeDir()
-	if err == nil && !filepath.IsAbs(home) { // it would mean another directory in each working directory
+	if err == nil && !filepath.IsAbs(home) { // the store would depend on the working directory
 		return "", fmt.Errorf("$HOME is %q, want an absolute path", home)
 	}
 	if goos == "darwin" {

@@ -251,8 +251,8 @@ func meet(t *testing.T, s *testdb.Site, hook *interrupter, c schemaChange, inter
 }
 
 // TestRepeatedAfterChange checks the errors of requests that meet a changed schema after they have
-// changed something themselves. Whatever their second attempts end with, the errors say that changes
-// were made.
+// changed something themselves. Whatever their second attempts end with, the errors say that
+// changes were made.
 func TestRepeatedAfterChange(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		d := newDirectory(t, s.Under(t, schema.User()), nil)
