@@ -21,7 +21,7 @@ PROGRESS := go run ./internal/ci/progress
 help:
 	@echo 'make test    the tests, on a real Redis too, without the slowest ones; installs redis-server if it is missing'
 	@echo 'make test-all  every test, also on the file, on Sentinels and of the benchmarks, with longer searches'
-	@echo 'make check   what CI runs: format, vet, staticcheck, make test-all, tests for races, short fuzzing'
+	@echo 'make check   the main part of what CI runs: format, vet, staticcheck, make test-all, tests for races, short fuzzing'
 	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 walks ten times as far and serves for ten hours'
 	@echo 'make steady  all tests three times beside four busy loops'

@@ -13,8 +13,7 @@ var ErrRule = errors.New("value refused by a rule")
 
 // Error says which rule of which field refused a value. It never contains the value.
 type Error struct {
-	// Field is the name that the caller passed, of any length. It is empty if the error concerns
-	// the whole entry.
+	// Field is the name that the caller passed, of any length, even if it is empty.
 	Field string
 	// Rule is a kind (email, email-dots, username, nickname, url), or one of pattern, text,
 	// non-empty, size, codec, canonical, unassigned, control, invisible, reserved, secondary and

@@ -53,7 +53,7 @@ var jobs = []job{
 		},
 	},
 	{
-		name: "list", what: "a page of 50 accounts of one city, by a backend",
+		name: "list", what: "a page of up to 50 accounts of one city, by a backend",
 		ours: operation{"`GET …/entries?where=city:…&limit=50`, API key", userdb.list("types/user/entries?limit=", "&where=city:", "")},
 		theirs: map[string]operation{
 			"pocketbase":  {"`GET …/records?perPage=50&skipTotal=1&filter=city=\"…\"`, superuser token", pocketbase.list("records?perPage=", `&skipTotal=1&filter=city%3D%22`, "%22")},

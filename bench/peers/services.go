@@ -19,7 +19,8 @@ import (
 // sessions is how many visitors are signed in before any row is measured.
 const sessions = 100
 
-// loadLimit is the time limit for loading the accounts.
+// loadLimit is the time limit for each step that prepares a service: loading the accounts, creating
+// a key, starting the sessions.
 const loadLimit = 2 * time.Minute
 
 // userSchema is the schema of our accounts. It has the fields and indexes of PocketBase's
@@ -136,7 +137,7 @@ func (t tools) run(ctx context.Context, env []string, argv ...string) (out strin
 	return strings.TrimSpace(string(text)), err
 }
 
-// makeDir creates a directory for a service with the accounts of a file.
+// makeDir creates the directory of a service, beside the file of its accounts and named after both.
 func (t tools) makeDir(name, accounts string) (dir string, err error) {
 	dir = strings.TrimSuffix(accounts, filepath.Ext(accounts)) + "-" + name
 	return dir, os.Mkdir(dir, 0o700)
@@ -165,8 +166,9 @@ func (t tools) start(ctx context.Context, store, accounts string) (*service, err
 	return t.startRedis(ctx, store, "everysec", accounts)
 }
 
-// startRedis starts userdb on a Redis of its own that is configured as docs/stores.md advises. name
-// is that of the service, and fsync the value of appendfsync.
+// startRedis starts userdb on a Redis of its own with an append-only file, which is never rewritten,
+// so that no rewrite falls into a measurement. name is that of the service, and fsync the value of
+// appendfsync.
 func (t tools) startRedis(ctx context.Context, name, fsync, accounts string) (s *service, err error) {
 	s = &service{name: name}
 	dir, err := t.makeDir(s.name, accounts)

@@ -17,9 +17,9 @@ const MemberBatch = 1000
 // Op.MaxMembers members.
 var ErrFull = errors.New("the record is full")
 
-// When a change replaces or drops an indexed set of more than MemberBatch members, it first moves
-// the set away, in the same step, to ~/drop/REV/{KEY} in the slot of the record. Neither readers
-// nor a later entry with that UID see it anymore. Its members are then removed in batches, each
+// A script that replaces an indexed set of more than MemberBatch members, or drops it on one server,
+// renames the set to ~/drop/REV/{KEY}, in the slot of the record. Neither readers nor a later entry
+// with that UID see it anymore. Its members are then removed in batches, each
 // after its index member. On one server, the field ~drop of the entry or of its tombstone names the
 // records that are left, as "REV:NAME REV:NAME …". On a cluster, ~fill names them.
 const dropPrefix = "~/drop/"
@@ -32,7 +32,7 @@ func ParseDropKey(raw string) (record recordkey.Key, rev string, ok bool) {
 	return parseSiblingKey(dropPrefix, raw)
 }
 
-// A Dropped is a record that a change moved away. Rev is the rev that the change wrote.
+// A Dropped names a record that a change moved away. Rev is the rev that the change wrote.
 type Dropped struct {
 	Record recordkey.Key
 	Rev    string

@@ -250,8 +250,8 @@ func readTime(v reflect.Value, wire string) error {
 
 var (
 	longNumber = regexp.MustCompile(`[0-9.]{16}`)
-	// notUTF8 matches what encoding/json writes for bytes that are not UTF-8. It writes the
-	// character U+FFFD itself unchanged.
+	// notUTF8 matches what encoding/json writes for bytes that are not UTF-8. It
+	// leaves U+FFFD as it is if the text contains that character.
 	notUTF8 = regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`)
 )
 

@@ -42,7 +42,7 @@ func TestApplyRetire(t *testing.T) {
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 || !strings.Contains(plan.Types[0].What, "not reused") {
 			t.Fatalf("got the plan %+v, %v; want that no writer stops and no entry is rewritten", plan.Types, err)
 		}
-		// A cluster may trust the schema that it has read for some seconds.
+		// On a cluster, a program may go on using the schema that it read for some seconds.
 		testdb.AdvanceClock(time.Minute)
 		if err := remake("kept"); !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("a UID that was deleted after apply: got %v, want ErrDuplicate", err)

@@ -135,7 +135,8 @@ func TestChallengeStoresNothing(t *testing.T) {
 }
 
 // TestPasskeyIsFactor checks that a passkey alone satisfies RequireFactors, that an operator adds
-// the first with a link, and that disabling and ResetFactors end it.
+// the first with a link, and that it does not work while the operator is disabled or after
+// ResetFactors.
 func TestPasskeyIsFactor(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		must(t, admin.RequireFactors(t.Context(), d.db, true))
@@ -176,7 +177,7 @@ func TestPasskeyIsFactor(t *testing.T) {
 }
 
 // TestPasskeyOldStore checks that in a store of an earlier version operators can add passkeys after
-// IssueEnrolLink, even through another process.
+// IssueEnrolLink, and that a process that had read the old schema then accepts them.
 func TestPasskeyOldStore(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema(), Keys: [][]byte{make([]byte, 32)}})
 	must(t, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// If the schema allows several values in the field of emails, emails has all of them. That field
-// then also holds userName: its first value is userName and the primary address.
+// If the field that emails is mapped to may have several values, the attribute emails shows all of
+// them. The first is userName and the primary address.
 
 // maxNamed limits the addresses that a request names in its values and filters.
 const maxNamed = 200
@@ -91,8 +91,8 @@ type givenAddress struct {
 	primary    *bool
 }
 
-// inList returns v without "primary": false, which means nothing in a list: directories send an
-// address twice if it has two types.
+// inList returns v without "primary": false. A directory that sends an address twice, with two types,
+// marks one of the two as not primary, so false says nothing about the address.
 func (v givenAddress) inList() givenAddress {
 	if v.primary != nil && !*v.primary {
 		v.primary = nil
@@ -181,7 +181,7 @@ func (a *addressEdit) conditions(which filter.Expression) ([]condition, error) {
 	return nil, errAddressFilter
 }
 
-var errAddressFilter = badRequest(invalidFilter, `a filter on emails may only compare type, value and primary with "eq", and combine with "and"`)
+var errAddressFilter = badRequest(invalidFilter, `a filter on emails may only compare type, value and primary with "eq", and combine comparisons with "and"`)
 
 // parseAddresses reads one address or a list of them. If required is "value", each must have a
 // value. If it is "type", an address without a type gets an empty one.
@@ -509,9 +509,9 @@ func (l *addressList) changeSelected(s addressStep) error {
 	return nil
 }
 
-// put replaces the addresses at the given indexes, which are in ascending order, with a, and
-// returns the index of a. If the request sets userName, put does not replace userName with another
-// address. If no index is left, it adds a unless the user has it.
+// put replaces the addresses at the given indexes, which are in ascending order, with the address a,
+// and returns its index. If the request sets userName, put does not replace userName with another
+// address. If no index is left, it adds the address, unless the user has it already.
 func (l *addressList) put(a address, found []int) int {
 	if l.setsUserName && len(found) > 0 && found[0] == 0 && l.all[0].canonical != a.canonical {
 		if found = found[1:]; strings.EqualFold(l.all[0].kind, a.kind) {

@@ -120,7 +120,7 @@ func terms(urn string, e filter.Expression, several bool) ([]term, error) {
 	return nil, errFilter
 }
 
-var errFilter = badRequest(invalidFilter, `a filter may only compare with "eq" and combine with "and"; it may name userName, externalId, id and emails.value of users, and displayName, externalId, id and members of groups`)
+var errFilter = badRequest(invalidFilter, `a filter may only compare with "eq" and combine comparisons with "and"; it may name userName, externalId, id and emails.value of users, and displayName, externalId, id and members of groups`)
 
 // parseValueFilter parses the filter in the brackets of a multi-valued attribute. The filter must
 // compare value, and may also compare type with "work". If emails may have several values, it may

@@ -156,7 +156,7 @@ func TestSecondFactor(t *testing.T) {
 	}
 }
 
-// TestMailsOfCallback checks that a mail that an answer of a provider causes is in the language of
+// TestMailsOfCallback checks that mails sent because of a provider's answer are in the language of
 // the pages, and that the history of an account says where a link was added from.
 func TestMailsOfCallback(t *testing.T) {
 	p := newOP(t)
@@ -376,7 +376,7 @@ func TestAnswers(t *testing.T) {
 			p.forge = func(signed string) string { return signWith(other.key, jsonMap{"alg": "ES256", "kid": "k"}, jsonMap{}) }
 		}, nil, 422},
 		{"no ID token", func(p *op) { p.forge = func(string) string { return "" } }, nil, 422},
-		{"an answer without end", func(p *op) {
+		{"an answer that is too long", func(p *op) {
 			p.tokens = func(w http.ResponseWriter) bool {
 				w.Header().Set("Content-Type", "application/json")
 				fmt.Fprintf(w, `{"access_token":"%s"}`, strings.Repeat("x", maxAnswer))

@@ -37,7 +37,7 @@ func verdictOn(tb testing.TB, fold schema.Fold, a, b schema.Field) Pair {
 		tb.Fatal(err)
 	}
 	if len(pairs) != 1 || pairs[0].A != "a" || pairs[0].B != "b" {
-		tb.Fatalf("got pairs %+v, want one of a and b", pairs)
+		tb.Fatalf("got pairs %+v, want one pair, of a and b", pairs)
 	}
 	return pairs[0]
 }
