@@ -136,7 +136,7 @@ func (r report) logs() string {
 // markdown writes the report for people.
 func (r report) markdown(w io.Writer) {
 	peer := peers[r.Peer]
-	fmt.Fprintf(w, "# userdb and %s\n\nWritten by `make bench-peers` on %s, in %s.\n%s; load averages %s (before and after).\n%s.\n\n"+explanation,
+	fmt.Fprintf(w, "# userdb and %s\n\nWritten by `make bench-peers` on %s, in %s.\n%s; load averages %s.\n%s.\n\n"+explanation,
 		peer, r.When.UTC().Format("2006-01-02 15:04 UTC"), r.Took, r.Machine, r.Load, r.Versions, peer)
 	fmt.Fprintf(w, "\nEach sign-in spends %s ms of processor time in bcrypt.\n\n%s\n", number(r.Bcrypt), r.logs())
 	for i, x := range r.Rows {

@@ -312,7 +312,7 @@ func syntaxReason(err error) string {
 var patience = time.Second
 
 // announceWait prints that the command waits for the file at path, if another process still has it
-// open after a while. The caller calls stop when the file is open; from then on, nothing is printed.
+// open after a while. The caller calls stop when the file is open; after that, nothing is printed.
 // path is "" if the store is not a file.
 func (s *session) announceWait(path string) (stop func()) {
 	done := make(chan struct{})

@@ -223,7 +223,8 @@ func TestWaitingForFile(t *testing.T) {
 	want := fmt.Sprintf("userdb: waiting for %s, which shop (process 7) has open\n", path)
 	for _, command := range []string{"list", "compact"} {
 		holder := open()
-		if err := os.WriteFile(path+".lock", []byte("shop (process 7)\n"), 0o600); err != nil { // as if another process were the holder
+		// The file looks as if another process held it.
+		if err := os.WriteFile(path+".lock", []byte("shop (process 7)\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		errs := &firstWrite{do: func() { holder.Close() }}

@@ -65,7 +65,7 @@ func ownName() string {
 	return fmt.Sprintf("%s (process %d)", filepath.Base(os.Args[0]), os.Getpid())
 }
 
-// OtherHolder is Holder, but returns "" if this process has the store locked, such as while it
+// OtherHolder returns what Holder returns, or "" if this process has the store locked, as while it
 // reads a large file.
 func OtherHolder(path string) string {
 	if holder := Holder(path); holder != ownName() {

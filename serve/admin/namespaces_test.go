@@ -76,7 +76,8 @@ func TestRemoveOwned(t *testing.T) {
 
 		acme, random := regexp.MustCompile(`acme([^s]|$)`), regexp.MustCompile(`\b[a-z2-7]{26}\b`)
 		for key, text := range dumpRecords(t, db) {
-			text = random.ReplaceAllString(text, "") // the random ID of a job, a link or a group may have any letters
+			// The random ID of a job, a link or a group may have any letters.
+			text = random.ReplaceAllString(text, "")
 			// The records of acmes and b/acme stay. Operators stay because histories name them, and
 			// the events of the removal also stay.
 			if acme.MatchString(strings.ReplaceAll(text, "b/acme", "")) && !strings.Contains(key, "/operator") && !strings.Contains(key, "~/feed/") &&
