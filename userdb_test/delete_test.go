@@ -54,8 +54,8 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
-// TestDeleteIf checks that the check of DeleteIf gets the version of the entry that is deleted, even
-// if somebody changes the entry after Delete has read it.
+// TestDeleteIf checks that the check of DeleteIf gets the version of the entry that is deleted,
+// even if somebody changes the entry after Delete has read it.
 func TestDeleteIf(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := typeOf(t, s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)}), "user"), t.Context()
@@ -138,8 +138,8 @@ func TestSaveAfterFence(t *testing.T) {
 	})
 }
 
-// TestLeftovers adds records that name no live entry (I4), or one that does not have the value (I5),
-// where readers look. Readers must ignore them.
+// TestLeftovers adds records that name no live entry (I4), or one that does not have the value
+// (I5), where readers look. Readers must ignore them.
 func TestLeftovers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

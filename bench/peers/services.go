@@ -166,9 +166,9 @@ func (t tools) start(ctx context.Context, store, accounts string) (*service, err
 	return t.startRedis(ctx, store, "everysec", accounts)
 }
 
-// startRedis starts userdb on a Redis of its own with an append-only file, which is never rewritten,
-// so that no rewrite falls into a measurement. name is that of the service, and fsync the value of
-// appendfsync.
+// startRedis starts userdb on a Redis of its own with an append-only file, which is never
+// rewritten, so that no rewrite falls into a measurement. name is that of the service, and fsync
+// the value of appendfsync.
 func (t tools) startRedis(ctx context.Context, name, fsync, accounts string) (s *service, err error) {
 	s = &service{name: name}
 	dir, err := t.makeDir(s.name, accounts)

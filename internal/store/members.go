@@ -17,11 +17,11 @@ const MemberBatch = 1000
 // Op.MaxMembers members.
 var ErrFull = errors.New("the record is full")
 
-// A script that replaces an indexed set of more than MemberBatch members, or drops it on one server,
-// renames the set to ~/drop/REV/{KEY}, in the slot of the record. Neither readers nor a later entry
-// with that UID see it anymore. Its members are then removed in batches, each
-// after its index member. On one server, the field ~drop of the entry or of its tombstone names the
-// records that are left, as "REV:NAME REV:NAME …". On a cluster, ~fill names them.
+// A script that replaces an indexed set of more than MemberBatch members, or drops it on one
+// server, renames the set to ~/drop/REV/{KEY}, in the slot of the record. Neither readers nor a
+// later entry with that UID see it anymore. Its members are then removed in batches, each after its
+// index member. On one server, the field ~drop of the entry or of its tombstone names the records
+// that are left, as "REV:NAME REV:NAME …". On a cluster, ~fill names them.
 const dropPrefix = "~/drop/"
 
 // DropKey returns the key to which the change that wrote rev moves a record.

@@ -91,8 +91,8 @@ type givenAddress struct {
 	primary    *bool
 }
 
-// inList returns v without "primary": false. A directory that sends an address twice, with two types,
-// marks one of the two as not primary, so false says nothing about the address.
+// inList returns v without "primary": false. A directory that sends an address twice, with two
+// types, marks one of the two as not primary, so false says nothing about the address.
 func (v givenAddress) inList() givenAddress {
 	if v.primary != nil && !*v.primary {
 		v.primary = nil
@@ -509,9 +509,9 @@ func (l *addressList) changeSelected(s addressStep) error {
 	return nil
 }
 
-// put replaces the addresses at the given indexes, which are in ascending order, with the address a,
-// and returns its index. If the request sets userName, put does not replace userName with another
-// address. If no index is left, it adds the address, unless the user has it already.
+// put replaces the addresses at the given indexes, which are in ascending order, with the address
+// a, and returns its index. If the request sets userName, put does not replace userName with
+// another address. If no index is left, it adds the address, unless the user has it already.
 func (l *addressList) put(a address, found []int) int {
 	if l.setsUserName && len(found) > 0 && found[0] == 0 && l.all[0].canonical != a.canonical {
 		if found = found[1:]; strings.EqualFold(l.all[0].kind, a.kind) {

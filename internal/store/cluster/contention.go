@@ -116,9 +116,9 @@ func (e *Engine) clearKey(ctx context.Context, c store.Change, h head, looks int
 }
 
 // minWaitRounds and maxWaitRounds limit the round trips to wait before taking over a claim. The
-// wait is longer than a queued attempt needs from its first claim to its commit. In
-// TestContention, several callers want the same one to three free values: one of them succeeds after
-// 3 to 12 rounds, and the others learn after 8 to 16 that they are too late.
+// wait is longer than a queued attempt needs from its first claim to its commit. In TestContention,
+// several callers want the same one to three free values: one of them succeeds after 3 to 12
+// rounds, and the others learn after 8 to 16 that they are too late.
 const minWaitRounds, maxWaitRounds = 12, 30
 
 // valuesPerWait is the number of values for which one such wait is long enough. A queue takes a
