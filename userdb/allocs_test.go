@@ -15,21 +15,6 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// openUsers returns the built-in type in a store in memory.
-func openUsers(t *testing.T) *Type {
-	t.Helper()
-	db, err := Open(t.Context(), "memory:", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	users, err := db.Type("user")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return users
-}
-
 // TestCreateAllocations limits what a create allocates before it is sent.
 func TestCreateAllocations(t *testing.T) {
 	users := openUsers(t)

@@ -34,3 +34,18 @@ func TestEditsKeepOwnFields(t *testing.T) {
 		t.Errorf("Save returned the fields %v, want the stored ones %v", saved.fields, found.fields)
 	}
 }
+
+// openUsers returns the built-in type in a store in memory.
+func openUsers(t *testing.T) *Type {
+	t.Helper()
+	db, err := Open(t.Context(), "memory:", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	users, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return users
+}
