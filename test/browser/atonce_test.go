@@ -4,6 +4,7 @@ import "testing"
 
 // TestSignUpAtOnce signs up without a mail, and verifies the address afterwards.
 func TestSignUpAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, w := range passkeyWindows {
 		t.Run(w.name, func(t *testing.T) {
 			b := open(t, w, false, webappWith("--at-once"))

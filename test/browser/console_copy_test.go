@@ -15,6 +15,7 @@ import (
 // TestConsoleCopies copies identifiers and a link with the buttons of the page. If the browser does
 // not allow that, the button selects the text. Without scripts or a clipboard there are no buttons.
 func TestConsoleCopies(t *testing.T) {
+	t.Parallel()
 	const address = "Größe.ς@straße.example"
 	for _, w := range []window{{"console-390-light", 390, "light"}, {"console-1440-dark-keyboard", 1440, "dark"}} {
 		t.Run(w.name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 // TestConsoleSecondStep adds an app to the first operator, signs in with two steps, looks at and
 // removes the second step of an account, and sets up that of another operator by a link.
 func TestConsoleSecondStep(t *testing.T) {
+	t.Parallel()
 	for i, w := range []window{{"console-1440-light", 1440, "light"}, {"console-390-dark", 390, "dark"}, {"console-390-light", 390, "light"}, {"console-1000-dark-keyboard", 1000, "dark"}} {
 		scripts := i%2 == 0
 		t.Run(fmt.Sprintf("%s-scripts-%v", w.name, scripts), func(t *testing.T) {

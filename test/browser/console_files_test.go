@@ -20,6 +20,7 @@ import (
 // TestConsoleStopsJob stops an import that would take minutes, because each line has a password to
 // hash.
 func TestConsoleStopsJob(t *testing.T) {
+	t.Parallel()
 	for i, w := range []window{{"console-390-light", 390, "light"}, {"console-1000-dark", 1000, "dark"}, {"console-1440-light-keyboard", 1440, "light"}} {
 		t.Run(w.name, func(t *testing.T) {
 			d := openConsole(t, w, i == 1)

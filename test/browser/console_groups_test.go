@@ -9,6 +9,7 @@ import (
 // TestConsoleGroups looks up which group of a directory gave an account a tag, and lists the
 // accounts with that tag and all groups.
 func TestConsoleGroups(t *testing.T) {
+	t.Parallel()
 	for i, w := range []window{{"console-390-light", 390, "light"}, {"console-1000-dark", 1000, "dark"}, {"console-1440-light-keyboard", 1440, "light"}} {
 		t.Run(w.name, func(t *testing.T) {
 			d := openConsole(t, w, i == 1, "--scim", "--scim-map", "Store admins=admin")

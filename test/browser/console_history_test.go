@@ -11,6 +11,7 @@ import (
 // without scripts. The form is folded unless something in it is wrong, so that the events begin in
 // the upper half of the window.
 func TestHistoryFiltersByKeyboard(t *testing.T) {
+	t.Parallel()
 	for i, w := range []window{{"console-390-light", 390, "light"}, {"console-390-dark", 390, "dark"}, {"console-1000-dark", 1000, "dark"}, {"console-1440-light", 1440, "light"}} {
 		t.Run(w.name, func(t *testing.T) {
 			d := openConsole(t, w, i%2 == 0)

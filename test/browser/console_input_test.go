@@ -15,6 +15,7 @@ import (
 // somebody pasted into each the text that it already has and left it, or if the browser filled it
 // in. If an address is changed, which is confirmed, the others stay.
 func TestInputsKeepWhatTheyShow(t *testing.T) {
+	t.Parallel()
 	const at, persian = "/console/types/user/a0b1c2d3e4f5", "می\u200cخواهم"
 	for _, scripts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
@@ -114,6 +115,7 @@ func (b *browser) wantEntered(text string, ids ...string) {
 // TestConsoleFormsKeepWhatWasEntered checks that forms of the console that are refused show what
 // was pasted and chosen, and that a list is filtered by exactly that.
 func TestConsoleFormsKeepWhatWasEntered(t *testing.T) {
+	t.Parallel()
 	for _, scripts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
 			d := openConsole(t, consoleWindows[3], scripts)
@@ -177,6 +179,7 @@ func TestConsoleFormsKeepWhatWasEntered(t *testing.T) {
 // TestFlowsKeepWhatWasEntered checks that forms of the example that are refused show what was
 // pasted.
 func TestFlowsKeepWhatWasEntered(t *testing.T) {
+	t.Parallel()
 	for _, scripts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
 			b := open(t, windows[2], scripts, webapp)

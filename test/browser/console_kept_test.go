@@ -10,6 +10,7 @@ import (
 // TestConsoleFormComesBack ends an operator's session while a form is filled in, with and without
 // scripts. After signing in on the page that answers the form, one click saves what was entered.
 func TestConsoleFormComesBack(t *testing.T) {
+	t.Parallel()
 	for _, scripts := range []bool{false, true} {
 		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
 			d := openConsole(t, consoleWindows[3], scripts)
@@ -34,6 +35,7 @@ func TestConsoleFormComesBack(t *testing.T) {
 // TestConsoleDoubleClick clicks twice on the button that creates a key. The browser shows the
 // secret, and not that there is a key with the name.
 func TestConsoleDoubleClick(t *testing.T) {
+	t.Parallel()
 	d := openConsole(t, consoleWindows[3], true)
 	d.setUp()
 	d.visit("/console/keys")

@@ -13,6 +13,7 @@ import (
 // TestConsolePasskey adds a passkey to the first operator, signs in with it, alone and as the
 // second step, signs in without it while no scripts run, and removes it.
 func TestConsolePasskey(t *testing.T) {
+	t.Parallel()
 	for i, w := range append(slices.Clone(passkeyWindows), window{"1000-light-keyboard", 1000, "light"}) {
 		t.Run(w.name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,6 +16,7 @@ import (
 // TestConsoleStates opens the pages that no task of TestConsole leads to: those of an empty store,
 // those that ask for a confirmation, and those that say what is wrong.
 func TestConsoleStates(t *testing.T) {
+	t.Parallel()
 	schema := filepath.Join(t.TempDir(), "schema.json")
 	text := `{"types": {"user": {"primary": "uid", "retire": true, "fields": {
 		"email": {"role": ["secondary", "ordered"], "kind": "email"}, "name": {"role": ["secondary", "ordered"], "kind": "nickname", "hold": "90d"}, "links": {"role": "secondary", "many": 5, "typed": false},
@@ -193,6 +194,7 @@ func (d *console) viewProblems() {
 // TestConsolePages opens every page, with all its questions and forms unfolded, in the windows in
 // which TestConsole carries out no tasks.
 func TestConsolePages(t *testing.T) {
+	t.Parallel()
 	for i, w := range []window{{"console-1000-dark", 1000, "dark"}, {"console-1440-light", 1440, "light"}} {
 		t.Run(w.name, func(t *testing.T) {
 			d := openConsole(t, w, i > 0)
@@ -230,6 +232,7 @@ func TestConsolePages(t *testing.T) {
 // TestConsoleTasksByKeyboard creates and deletes an account, and disables some of a list, without a
 // mouse, without scripts, and on a phone.
 func TestConsoleTasksByKeyboard(t *testing.T) {
+	t.Parallel()
 	d := openConsole(t, window{"console-390-light", 390, "light"}, false)
 	d.createAccounts()
 	d.setUp()

@@ -125,6 +125,7 @@ var consoleWindows = []window{{"console-390-light", 390, "light"}, {"console-390
 // TestConsole carries out every task of the console in every kind of window, half of them without
 // scripts.
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	for i, w := range consoleWindows {
 		for _, scripts := range []bool{false, true} {
 			// Each window is tested once: the first and the third with scripts, the others without.
@@ -553,6 +554,7 @@ func (d *console) waitForJob(words ...string) {
 
 // TestConsoleByKeyboard carries out the tasks of an operator without a mouse.
 func TestConsoleByKeyboard(t *testing.T) {
+	t.Parallel()
 	d := openConsole(t, consoleWindows[3], true)
 	d.createAccounts()
 	d.visit(d.setup)

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,8 +87,11 @@ func open(t *testing.T, w window, scripts bool, serve func(b *browser)) *browser
 	return b
 }
 
-// programs is a directory for the commands that build has built.
-var programs string
+// programs is a directory for the commands that build has built, one at a time.
+var (
+	programs string
+	building sync.Mutex
+)
 
 func TestMain(m *testing.M) {
 	var err error
@@ -103,6 +107,8 @@ func TestMain(m *testing.M) {
 // build builds a command of this repository, unless an earlier test has built it.
 func (b *browser) build(folder string) (program string) {
 	b.t.Helper()
+	building.Lock()
+	defer building.Unlock()
 	program = filepath.Join(programs, filepath.Base(folder))
 	if _, err := os.Stat(program); err == nil {
 		return program
@@ -210,7 +216,7 @@ func (b *browser) checkPage(heading string) {
 
 // withoutViolations holds the pages in which axe-core has found no violations. Each key is the name
 // of the window, followed by the HTML of the page without the wording of its texts.
-var withoutViolations = map[string]bool{}
+var withoutViolations sync.Map
 
 // checkWithAxe checks a page with axe-core, unless a page that differs only in the wording of its
 // texts had no violations in a window of the same size and colors.
@@ -220,7 +226,7 @@ func (b *browser) checkWithAxe(heading string) {
 	b.run("reading the structure", chromedp.Evaluate(`document.documentElement.outerHTML.replace(/>[^<]*[^<\s][^<]*</g, ">text<")
 		.replace(/ (value|href|action|datetime|content)="[^"]+"/g, ' $1="text"')`, &page))
 	page = b.windowName + " " + page
-	if withoutViolations[page] {
+	if _, ok := withoutViolations.Load(page); ok {
 		return
 	}
 	var found string
@@ -233,7 +239,7 @@ func (b *browser) checkWithAxe(heading string) {
 		b.t.Errorf("%s, %s: accessibility violations (%v): %s", b.windowName, heading, err, found)
 		return
 	}
-	withoutViolations[page] = true
+	withoutViolations.Store(page, true)
 }
 
 // visit opens a path, or a link from a mail.

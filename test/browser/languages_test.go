@@ -13,6 +13,7 @@ import (
 // TestLanguages opens every default page of package web in each of its languages, on a phone, and
 // checks that nothing is cut, also with text of twice the size.
 func TestLanguages(t *testing.T) {
+	t.Parallel()
 	for i, language := range []string{"en", "de", "es", "fr"} {
 		t.Run(language, func(t *testing.T) {
 			w := window{"languages-" + language, 390, []string{"light", "dark"}[i%2]}

@@ -85,6 +85,7 @@ func (b *browser) signInByPasskey(heading string, words ...string) {
 // TestPasskeys adds a passkey, signs in with it, alone and as the second step, verifies the visitor
 // again with it, and removes it.
 func TestPasskeys(t *testing.T) {
+	t.Parallel()
 	for _, w := range passkeyWindows {
 		t.Run(w.name, func(t *testing.T) { open(t, w, true, webapp).testPasskeys() })
 	}

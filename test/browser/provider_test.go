@@ -105,6 +105,7 @@ func (p *provider) sign(claims map[string]any) string {
 // TestLinkedAccounts links an account of a provider, signs in with it, with and without a second
 // factor, and removes it.
 func TestLinkedAccounts(t *testing.T) {
+	t.Parallel()
 	for i, w := range passkeyWindows {
 		t.Run(w.name, func(t *testing.T) {
 			p, secret := newProvider(t), filepath.Join(t.TempDir(), "secret")

@@ -127,6 +127,7 @@ func (b *browser) signUp(address, name string) {
 // TestAddressAsEntered checks that an account gets the address as it was entered, and that a form
 // does not change fields that nobody edited.
 func TestAddressAsEntered(t *testing.T) {
+	t.Parallel()
 	b := open(t, windows[2], false, webapp)
 	b.signUp("user@straße.example", "jo")
 	b.visit("/account/edit")
@@ -143,6 +144,7 @@ func (b *browser) signOut() {
 // TestFlows uses the pages of the site for accounts without a second factor, with right and wrong
 // input, in every kind of window without scripts, and in one with scripts.
 func TestFlows(t *testing.T) {
+	t.Parallel()
 	for i, w := range append(slices.Clone(windows), windows[2]) {
 		scripts := i == len(windows)
 		name := w.name
@@ -359,6 +361,7 @@ func codeAt(t *testing.T, secret string, at time.Time) string {
 // TestSecondFactor adds an app, signs in with one of its codes and with a recovery code, and
 // removes it, in every kind of window without scripts, and in one with scripts.
 func TestSecondFactor(t *testing.T) {
+	t.Parallel()
 	for i, w := range append(slices.Clone(windows), windows[2]) {
 		scripts := i == len(windows)
 		name := w.name
@@ -519,6 +522,7 @@ func (b *browser) testAdministration() {
 // TestKeyboard signs up, out and in without a mouse. Tab must reach everything, in the order of the
 // page, and the focus must be visible.
 func TestKeyboard(t *testing.T) {
+	t.Parallel()
 	b := open(t, windows[2], false, webapp)
 	b.visit("/signup")
 	b.onPage("Sign up")
