@@ -29,9 +29,9 @@ func (s *server) empty(ctx context.Context) {
 // anyScale compares a lookup in a large database with one in a small one. Each database is on a
 // server of its own.
 func (b *bench) anyScale(ctx context.Context) outcome {
-	var h host
-	defer h.stop()
-	large, n := startServer(&h), 1_000_000
+	var tb fakeTB
+	defer tb.stop()
+	large, n := startServer(&tb), 1_000_000
 	large.empty(ctx)
 	load(ctx, large.admin, 0, n)
 	find := func(s *server, n int) (v variant, end func() error) {

@@ -19,9 +19,9 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // withCluster opens the library on a new cluster. The library and f use the same client, which
 // connects with dial unless it is nil.
 func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome) outcome {
-	var h host
-	defer h.stop()
-	servers := redistest.StartCluster(&h)
+	var tb fakeTB
+	defer tb.stop()
+	servers := redistest.StartCluster(&tb)
 	var nodes []*redis.Client
 	for _, node := range servers.Nodes {
 		nodes = append(nodes, node.Client())

@@ -88,14 +88,14 @@ func (b *bench) lookupFurther(ctx context.Context) outcome {
 // each with creates in one in which nothing is held. Both servers have the same number of keys.
 func (b *bench) createBesideHeld(ctx context.Context) outcome {
 	const n = 1_000_000
-	var h host
-	defer h.stop()
+	var tb fakeTB
+	defer tb.stop()
 	s := userSchema()
 	f := s.Types["user"].Fields["email"]
 	f.Hold = 90 * schema.Day
 	s.Types["user"].Fields["email"] = f
 	create := func(name, script string) (v variant, admin *redis.Client, end func() error) {
-		server := startServer(&h)
+		server := startServer(&tb)
 		server.empty(ctx)
 		for first := 0; first < n; first += 10_000 {
 			must(server.admin.Eval(ctx, script, nil, first, first+9_999).Err())

@@ -65,7 +65,7 @@ func serveHTTP(ctx context.Context, name, url string) {
 }
 
 // startProcess starts this program again to serve a handler.
-func startProcess(h *host, handler, url string, oneCore bool) process {
+func startProcess(tb *fakeTB, handler, url string, oneCore bool) process {
 	c := exec.Command(mustGet(os.Executable()), "-serve", handler, "-store", url)
 	if oneCore { // the runtime would notice that it is pinned, but not at once
 		c.Env = append(os.Environ(), "GOMAXPROCS=1")
@@ -73,7 +73,7 @@ func startProcess(h *host, handler, url string, oneCore bool) process {
 	c.Stderr = os.Stderr
 	in, out := mustGet(c.StdinPipe()), mustGet(c.StdoutPipe())
 	must(c.Start())
-	h.Cleanup(func() {
+	tb.Cleanup(func() {
 		in.Close()
 		c.Wait()
 	})
@@ -84,13 +84,13 @@ func startProcess(h *host, handler, url string, oneCore bool) process {
 // withSite runs f with a new site. The bench passed to f measures the work of the servers,
 // including Redis.
 func (b *bench) withSite(ctx context.Context, db *userdb.DB, f func(b *bench, s site) outcome) outcome {
-	var h host
-	defer h.stop()
+	var tb fakeTB
+	defer tb.stop()
 	s := site{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
 	name := fmt.Sprint("bench-", time.Now().UnixNano())
 	s.key = mustGet(mustGet(admin.OpenKeys(db)).Create(ctx, admin.Key{Name: name, Scopes: []string{admin.ScopeAdmin}}))
-	s.service = startProcess(&h, "service", b.server.url(160), !b.allCores)
-	s.bare = startProcess(&h, "bare", b.server.url(160), !b.allCores)
+	s.service = startProcess(&tb, "service", b.server.url(160), !b.allCores)
+	s.bare = startProcess(&tb, "bare", b.server.url(160), !b.allCores)
 	defer s.client.CloseIdleConnections()
 	clone := b.withProcesses(s.service.pid, s.bare.pid)
 	clone.served = true

@@ -66,9 +66,9 @@ func (e estimate) judge(target float64, atMost bool) verdict {
 }
 
 func newReport(ctx context.Context) *report {
-	var h host
-	defer h.stop()
-	s := startServer(&h)
+	var tb fakeTB
+	defer tb.stop()
+	s := startServer(&tb)
 	_, version, _ := strings.Cut(mustGet(s.admin.Info(ctx, "server").Result()), "redis_version:")
 	version, _, _ = strings.Cut(version, "\r")
 	return &report{

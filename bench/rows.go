@@ -77,10 +77,10 @@ func newBench(quick bool) *bench {
 // onNewServer calls f with a copy of b on a new server that holds the population. Servers differ by
 // some percent for as long as they run, depending on where their tables happen to lie in memory.
 func (b *bench) onNewServer(ctx context.Context, f func(b *bench) outcome) outcome {
-	var h host
-	defer h.stop()
+	var tb fakeTB
+	defer tb.stop()
 	clone := *b
-	clone.server = startServer(&h)
+	clone.server = startServer(&tb)
 	clone.server.tcp = b.tcp
 	clone.server.reset(ctx)
 	return f(clone.withNodes(ctx, clone.server.admin))

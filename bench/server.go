@@ -14,21 +14,21 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// A host stands in for the test that starts servers. A failure ends the run, and stop ends what was
-// started.
-type host struct {
+// A fakeTB is the testing.TB with which redistest starts servers outside a test. A failure ends the
+// process, and stop ends the servers.
+type fakeTB struct {
 	testing.TB // nil: redistest calls only the methods below
 	cleanups   []func()
 }
 
-func (h *host) Helper()                           {}
-func (h *host) Cleanup(f func())                  { h.cleanups = append(h.cleanups, f) }
-func (h *host) Fatal(args ...any)                 { must(errors.New(fmt.Sprint(args...))) }
-func (h *host) Fatalf(format string, args ...any) { must(fmt.Errorf(format, args...)) }
-func (h *host) Skip(args ...any)                  { h.Fatal(args...) }
+func (tb *fakeTB) Helper()                           {}
+func (tb *fakeTB) Cleanup(f func())                  { tb.cleanups = append(tb.cleanups, f) }
+func (tb *fakeTB) Fatal(args ...any)                 { must(errors.New(fmt.Sprint(args...))) }
+func (tb *fakeTB) Fatalf(format string, args ...any) { must(fmt.Errorf(format, args...)) }
+func (tb *fakeTB) Skip(args ...any)                  { tb.Fatal(args...) }
 
-func (h *host) stop() {
-	for _, f := range slices.Backward(h.cleanups) {
+func (tb *fakeTB) stop() {
+	for _, f := range slices.Backward(tb.cleanups) {
 		f()
 	}
 }
@@ -40,8 +40,8 @@ type server struct {
 	admin *redis.Client
 }
 
-func startServer(h *host) *server {
-	s := &server{Server: redistest.Start(h)}
+func startServer(tb *fakeTB) *server {
+	s := &server{Server: redistest.Start(tb)}
 	s.admin = s.client(1)
 	return s
 }

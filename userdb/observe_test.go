@@ -106,13 +106,13 @@ func methodNames() (all []string) {
 	return slices.Compact(all)
 }
 
-// TestEveryVerbIsObserved checks that every method notifies its observers, and that testdb.VerbsOf
+// TestEveryVerbIsObserved checks that every method notifies its observers, and that testdb.AllVerbs
 // has a row for every method.
 func TestEveryVerbIsObserved(t *testing.T) {
 	w := &recorder{}
 	db, users := openObserved(t, w)
 	var rows []string
-	for _, v := range testdb.VerbsOf() {
+	for _, v := range testdb.AllVerbs() {
 		rows = append(rows, v.Name)
 		if err := v.Do(t.Context(), db, users); err != nil {
 			t.Errorf("%s: %v", v.Name, err)
@@ -123,7 +123,7 @@ func TestEveryVerbIsObserved(t *testing.T) {
 	}
 	slices.Sort(rows)
 	if want := methodNames(); !slices.Equal(rows, want) {
-		t.Errorf("testdb.VerbsOf has rows for\n%v\nwant all methods:\n%v", rows, want)
+		t.Errorf("testdb.AllVerbs has rows for\n%v\nwant all methods:\n%v", rows, want)
 	}
 }
 

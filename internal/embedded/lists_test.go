@@ -73,7 +73,7 @@ func TestChaosLists(t *testing.T) {
 	found := testdb.ListDamage(hashes, texts)
 	for epoch, ops := range l.ops {
 		found = append(found, testdb.ListViolations(ops)...)
-		found = append(found, testdb.ListFacts(epoch, ops, func(key string) map[string]string { return hashes[key] })...)
+		found = append(found, testdb.RecordViolations(epoch, ops, func(key string) map[string]string { return hashes[key] })...)
 	}
 	for _, violation := range found {
 		t.Error(violation)

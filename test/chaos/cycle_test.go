@@ -242,7 +242,7 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 		}
 		found := damage(all, repaired)
 		for e, epochOps := range ops {
-			found = append(found, testdb.ListFacts(e, listOps(epochOps), func(key string) map[string]string { return all[key].hash })...)
+			found = append(found, testdb.RecordViolations(e, listOps(epochOps), func(key string) map[string]string { return all[key].hash })...)
 			for uid := range accounts {
 				name := "user/uid:" + uidOf(e, uid)
 				// There is no such entry, or its tags are not in place yet.

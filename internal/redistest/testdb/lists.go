@@ -18,8 +18,8 @@ import (
 
 // In chaos runs, clients change lists of identifiers: they add values, drop them, put them first,
 // exchange them, and delete entries. Values that an entry gives up are held until somebody releases
-// them, and the UIDs of deleted entries are retired. ListViolations judges the answers,
-// ListDamage the raw records, and ListFacts whether they agree.
+// them, and the UIDs of deleted entries are retired. ListViolations judges the answers, ListDamage
+// the raw records, and RecordViolations whether they agree.
 
 // ListType is the type of the entries with lists.
 const ListType = "member"
@@ -217,10 +217,10 @@ func ListViolations(ops []ListOp) (found []string) {
 	return found
 }
 
-// ListFacts returns what acknowledged operations of an epoch should have left, and the raw records
-// lack: values that are held, and UIDs that are retired. Call it while no operation runs. hashOf
-// returns the hash at a key.
-func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]string) (found []string) {
+// RecordViolations returns what acknowledged operations of an epoch should have left, and the raw
+// records lack: values that are held, and UIDs that are retired. Call it while no operation runs.
+// hashOf returns the hash at a key.
+func RecordViolations(epoch int, ops []ListOp, hashOf func(key string) map[string]string) (found []string) {
 	for _, o := range ops {
 		key := ListType + "/uid:" + listUID(epoch, o.Ask.UID)
 		hash := hashOf(key)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestListViolations checks that ListViolations and ListFacts find all violations and nothing else.
+// TestListViolations checks that ListViolations and RecordViolations find all violations and nothing else.
 func TestListViolations(t *testing.T) {
 	ok := func(begin, end int64, verb string, uid, value int, a ListAnswer) ListOp {
 		return ListOp{Begin: begin, End: end, OK: true, Ask: ListQuestion{Verb: verb, UID: uid, Value: value}, Answer: a}
@@ -36,11 +36,11 @@ func TestListViolations(t *testing.T) {
 	}
 	hashes := map[string]map[string]string{"member/uid:m7-1": {"~isa": "", "~retired": "x", "~held:name:value7-3": "9"}}
 	hashOf := func(key string) map[string]string { return hashes[key] }
-	if found := ListFacts(7, []ListOp{create, drop}, hashOf); len(found) > 0 {
+	if found := RecordViolations(7, []ListOp{create, drop}, hashOf); len(found) > 0 {
 		t.Errorf("correct records: found %q, want nothing", found)
 	}
 	delete(hashes["member/uid:m7-1"], "~held:name:value7-3")
-	if found := ListFacts(7, []ListOp{create, drop}, hashOf); len(found) != 1 {
+	if found := RecordViolations(7, []ListOp{create, drop}, hashOf); len(found) != 1 {
 		t.Errorf("without the hold: found %q, want one missing fact", found)
 	}
 }

@@ -58,9 +58,9 @@ type Verb struct {
 	Do   func(ctx context.Context, db *userdb.DB, users *userdb.Type) error
 }
 
-// VerbsOf returns all verbs. Called in this order on an empty store, each of them succeeds. There
+// AllVerbs returns all verbs. Called in this order on an empty store, each of them succeeds. There
 // is one for every method that takes a context and for every listing.
-func VerbsOf() []Verb {
+func AllVerbs() []Verb {
 	h, from := hints.UID(markedUID), userdb.Attempt{Origin: "marked origin"}
 	return slices.Concat(
 		entryVerbs(h), passwordVerbs(h, from), tokenVerbs(h), sessionVerbs(h, from), linkVerbs(h, from), factorVerbs(h, from),
@@ -453,7 +453,7 @@ func CallAll(ctx context.Context, db *userdb.DB) error {
 	if err != nil {
 		return err
 	}
-	verbs := VerbsOf()
+	verbs := AllVerbs()
 	for _, v := range verbs {
 		if failed := v.Do(ctx, db, users); failed != nil {
 			err = errors.Join(err, errors.New(v.Name+": "+failed.Error()))

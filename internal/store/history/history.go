@@ -132,9 +132,9 @@ func (n Note) Args(where string, maxEntries int64, prk recordkey.Key) []string {
 	return []string{strconv.FormatInt(maxEntries, 10), about, strings.Join(n.markedLines(), "\n"), where + arg.Time(n.Now)}
 }
 
-// TellSince is the index of the argument of feedline.lua that says how long ago the line was first
-// sent, if it is sent again.
-const TellSince = 1
+// ResentArg is the index in the result of FeedLineArgs of the argument that says, if the line is
+// sent again, how many milliseconds ago it was first sent.
+const ResentArg = 1
 
 // FeedLineArgs returns the arguments of feedline.lua.
 func (n Note) FeedLineArgs(maxEntries int64, prk recordkey.Key) []string {

@@ -237,7 +237,7 @@ func (ks *OneSlot) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed 
 	args := n.FeedLineArgs(ks.FeedEntries(feed), prk)
 	_, _, err := ks.client.Retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure {
-			args[history.TellSince] = arg.Millis(time.Since(begin))
+			args[history.ResentArg] = arg.Millis(time.Since(begin))
 		}
 		return FeedLineScript.Write(ctx, ks.client.Process, []string{stream}, args)
 	})
