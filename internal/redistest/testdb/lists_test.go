@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestListViolations checks that ListViolations and RecordViolations find all violations and nothing else.
+// TestListViolations checks that ListViolations and RecordViolations find all violations and
+// nothing else.
 func TestListViolations(t *testing.T) {
 	ok := func(begin, end int64, verb string, uid, value int, a ListAnswer) ListOp {
 		return ListOp{Begin: begin, End: end, OK: true, Ask: ListQuestion{Verb: verb, UID: uid, Value: value}, Answer: a}
