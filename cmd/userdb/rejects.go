@@ -10,23 +10,29 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// A rejectFile collects refused lines. Its first Write creates the file, which only this user may
-// read because it contains entries.
+// A rejectFile writes refused lines to a file or a device. The first Write creates the file, which
+// only this user may read because it contains entries.
 type rejectFile struct {
 	path   string
+	std    stdio
+	w      io.Writer // f, or a stream of the process; nil before the first Write
 	f      *os.File
 	failed bool // a refused line could not be written
 }
 
 // reopen opens the file that an interrupted import created, if there is one.
-func (r *rejectFile) reopen() (err error) {
-	r.f, err = privatefile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
-	if errors.Is(err, os.ErrNotExist) {
+func (r *rejectFile) reopen() error {
+	if isDevice(r.path) {
 		return nil
 	}
-	if err != nil {
+	f, err := privatefile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
 		return usagef("cannot add refused lines: %v; move that file away, or name another one with --rejects", err)
 	}
+	r.f, r.w = f, f
 	return nil
 }
 
@@ -36,26 +42,43 @@ func (r *rejectFile) discard() {
 		return
 	}
 	_ = r.f.Close() // nothing was written
-	r.f = nil
+	r.f, r.w = nil, nil
 	_ = os.Remove(r.path) // Write also removes it
 }
 
 func (r *rejectFile) Write(p []byte) (n int, err error) {
 	defer func() { r.failed = r.failed || err != nil }()
-	if r.f == nil {
-		if isDevice(r.path) {
-			r.f, err = os.OpenFile(r.path, os.O_WRONLY, 0)
-		} else {
-			r.f, err = privatefile.Create(r.path)
-		}
-		if err != nil {
+	if r.w == nil {
+		if err := r.create(); err != nil {
 			return 0, err
 		}
 	}
-	if n, err = r.f.Write(p); err != nil && n > 0 {
+	if n, err = r.w.Write(p); err != nil && n > 0 && !isDevice(r.path) {
 		r.cut(int64(n))
 	}
 	return n, err
+}
+
+// create creates the file or opens the device. It does not open standard output and standard error
+// again: a second open file has a position of its own, from which it would overwrite a log.
+func (r *rejectFile) create() (err error) {
+	switch filepath.Clean(r.path) {
+	case "/dev/stdout", "/dev/fd/1":
+		r.w = r.std.out
+		return nil
+	case "/dev/stderr", "/dev/fd/2":
+		r.w = r.std.err
+		return nil
+	}
+	if isDevice(r.path) {
+		r.f, err = os.OpenFile(r.path, os.O_WRONLY|os.O_APPEND, 0)
+	} else {
+		r.f, err = privatefile.Create(r.path)
+	}
+	if err == nil {
+		r.w = r.f
+	}
+	return err
 }
 
 // cut removes the last n bytes, which are a part of a line that did not fit on the disk. A resumed

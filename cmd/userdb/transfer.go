@@ -233,6 +233,7 @@ func (r *importRun) prepareRejects() error {
 	if dir, err := os.Stat(filepath.Dir(r.rejects.path)); err != nil || !dir.IsDir() {
 		return usagef("refused lines would go to %s, whose directory does not exist: name another file with --rejects", printable(r.rejects.path))
 	}
+	r.rejects.std = r.s.std
 	r.o.Rejects = &r.rejects
 	if r.o.Resume.Report.Refused > 0 {
 		return r.rejects.reopen()

@@ -413,6 +413,27 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	}
 }
 
+// TestRejectsIntoLog checks that refused lines that go to standard error or standard output are added
+// to a log that the shell opened.
+func TestRejectsIntoLog(t *testing.T) {
+	dir, store := makeFolder(t, map[string]string{"users.csv": "uid,name\n1,@\n"})
+	for _, name := range []string{"/dev/stderr", "/dev/stdout", "/dev/fd/2", "/dev/fd/3"} {
+		log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		fmt.Fprintln(log, "an earlier line")
+		cmd, _ := newProcess(t, store, "import", "users.csv", "--rejects", name)
+		cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = dir, log, log, []*os.File{log}
+		_ = cmd.Run()
+		got := contents(t, dir, "log")
+		if !strings.HasPrefix(got, "an earlier line\nuid,name,~line,~reason,~text\n1,'@,2,") || !strings.Contains(got, "\n1 line read: ") {
+			t.Errorf("%s: the log contains\n%s\nwant the earlier line, the refused line and the report", name, got)
+		}
+	}
+}
+
 // TestExposedFile checks that an embedded store is not opened if other users may read or write its
 // file or may write its lock file, or if the lock file is a link.
 func TestExposedFile(t *testing.T) {
