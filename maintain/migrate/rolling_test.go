@@ -101,8 +101,9 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// open opens the store. With schema 2 it retries until the entries are converted. The timeouts are
-// long, so that a process that was suspended in the middle of a call does not fail once resumed.
+// open opens the store. With schema 2 it retries until the conversion of the entries has begun. The
+// timeouts are long, so that a process that was suspended in the middle of a call does not fail
+// once resumed.
 func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, error) {
 	separator := "?"
 	if strings.Contains(p.URL, "?") {
