@@ -77,8 +77,8 @@ func keysUnder(prefix string) records.Walk {
 	return records.Walk{Pattern: recordkey.Glob(prefix) + "*", Size: records.ScanBatch, AtOnce: 1}
 }
 
-// forEachKey calls f for the raw keys of a namespace, several at once, and counts those for which f
-// returns true.
+// forEachKey calls f for the raw keys of a namespace and of those inside it, several at once, and
+// counts the keys for which f returns true.
 func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(context.Context, string) (bool, error)) (int64, error) {
 	var n atomic.Int64
 	w := keysUnder(ns.String())

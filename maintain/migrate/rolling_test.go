@@ -50,8 +50,7 @@ const (
 )
 
 // schemaVersion returns version 1 or 2 of the schema. Version 2 adds a field that is indexed and
-// ordered, and a second role of an existing field. Hashes are cheap, so that the programs spend
-// their time in the store.
+// ordered. Hashes are cheap, so that the programs spend their time in the store.
 func schemaVersion(version int) schema.Schema {
 	t := schema.User().Types["user"]
 	policy := schema.DefaultPassword()

@@ -137,7 +137,7 @@ func newClient(base http.RoundTripper) *http.Client {
 	}
 }
 
-// A limitedTransport returns answers that fail to be read beyond maxAnswer bytes.
+// A limitedTransport returns answers that cannot be read beyond maxAnswer bytes.
 type limitedTransport struct{ base http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
