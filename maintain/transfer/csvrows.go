@@ -111,7 +111,7 @@ type csvRows struct {
 	lines       int64  // lines of text read, including sep
 	size        int64  // size of the lines removed from input
 	rejects     bool   // the input is a file of refused rows, whose cells csvtext.Escape wrote
-	bareLine    int64  // the line of the row read last, if the csv.Reader refused a quote in it; or 0
+	bareLine    int64  // the line of the row read last, if the csv.Reader refused its quote; or 0
 	guarded     string // the column of that row with a number after an apostrophe; or empty
 }
 

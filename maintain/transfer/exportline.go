@@ -33,7 +33,7 @@ type exportLine struct {
 	Changed  string  `json:"password_changed,omitempty"`
 	Disabled string  `json:"disabled,omitempty"`
 	// Factors holds the second factors of an entry whose Password is exported. If it is absent,
-	// SecondFactor says whether the entry has factors.
+	// SecondFactor is true if the entry has factors.
 	Factors      map[string]string `json:"factors,omitempty"`
 	SecondFactor bool              `json:"second_factor,omitempty"`
 	// Unproven says that the entry was self-registered and that its address is not verified yet.
