@@ -25,8 +25,8 @@ type Type struct {
 	// program always writes its own version, whatever Form says. "" means the program's version.
 	Form string `json:"canonical,omitempty"`
 	// Orders is the version of the ordered indexes of a stored type: in those of the first version,
-	// entries without a value are missing; see ListsUnset. A program's schema always means the
-	// program's own version, whatever Orders says. "" also means that version.
+	// entries without a value are missing; see ListsUnset. A program always writes its own version,
+	// whatever Orders says. "" means the program's version.
 	Orders string `json:"orders,omitempty"`
 	// Fields holds the declared fields by name. The primary field may be left out.
 	Fields map[string]Field `json:"fields,omitempty"`

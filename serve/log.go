@@ -84,8 +84,8 @@ func checkHeaders(r *http.Request) error {
 	return nil
 }
 
-// maxHost is how long the Host header of a request may be, in bytes. SCIM responses repeat it in
-// the URL of each resource. Host names have at most 253 bytes.
+// maxHost limits the length of a request's Host header in bytes. SCIM responses repeat it in the
+// URL of each resource. Host names have at most 253 bytes.
 const maxHost = 255
 
 // logRequest writes a line about a request. It leaves out the request's path, parameters and body.

@@ -162,7 +162,7 @@ func (r reply) rules() (all []string) {
 	return all
 }
 
-// send sends a request and validates the response against the document.
+// send sends a request and validates the response against the OpenAPI document.
 func (c *client) send(method, path, body string, headers ...string) reply {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.Ctx, method, c.url+path, strings.NewReader(body))
@@ -185,7 +185,7 @@ func (c *client) send(method, path, body string, headers ...string) reply {
 	return r
 }
 
-// do sends a request and checks the status and, of a problem, the code.
+// do sends a request and checks the status and, if it is a problem, the code.
 func (c *client) do(want string, method, path, body string, headers ...string) reply {
 	c.t.Helper()
 	r := c.send(method, path, body, headers...)
@@ -639,8 +639,8 @@ func TestNewType(t *testing.T) {
 }
 
 // TestSchemaLosesField checks that a service follows a change of the schema that removes a field
-// with an index: it does not list entries by an index that nobody maintains, and only the first
-// write is refused.
+// with an index: it does not list entries by an index that nobody maintains, and refuses at most
+// the first write.
 func TestSchemaLosesField(t *testing.T) {
 	defer serve.SetSchemaMaxAge(0)()
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
@@ -671,8 +671,8 @@ func TestSchemaLosesField(t *testing.T) {
 }
 
 // TestDeclaredFieldRetires checks that a service whose own schema declares a field with an index
-// follows a change that removes the field: only the first write is refused, although no list was
-// asked for.
+// follows a change that removes the field: it refuses at most the first write, although no list has
+// read the stored schema.
 func TestDeclaredFieldRetires(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
@@ -688,8 +688,8 @@ func TestDeclaredFieldRetires(t *testing.T) {
 	})
 }
 
-// TestSchemaGetsField checks that a service takes and finds the values of a field that was added to
-// the schema, although no list has read the stored schema.
+// TestSchemaGetsField checks that a service accepts and finds the values of a field that was added
+// to the schema, although no list has read the stored schema.
 func TestSchemaGetsField(t *testing.T) {
 	defer serve.SetSchemaMaxAge(0)()
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
@@ -708,8 +708,8 @@ func TestSchemaGetsField(t *testing.T) {
 }
 
 // TestUnreadableSchema checks that a running service goes on if the stored schema of some type can
-// no longer be read, for example because a newer version has written it. It finds entries, logs
-// people in, and changes entries of other types.
+// no longer be read, for example because a newer version has written it. The service finds entries
+// of all types, and lists and changes those of other types.
 func TestUnreadableSchema(t *testing.T) {
 	defer serve.SetSchemaMaxAge(0)()
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
@@ -751,17 +751,17 @@ func TestReadersGoOn(t *testing.T) {
 		c.do("200", "PATCH", path, `{"facets":{"phone":"4930123","city":"Bonn"}}`)
 		const lookup = `{"field":"phone","value":"4930123"}`
 		c.do("200", "POST", "/v1/types/user/lookup", lookup)
-		looks := 0
+		calls := 0
 		apply(func(fields map[string]schema.Field) { delete(fields, "city") }, func(int64, int64) {
-			if looks++; looks == 1 {
+			if calls++; calls == 1 {
 				if r := c.send("PATCH", path, `{"facets":{"name":"Ada"}}`); r.status == 200 {
 					t.Errorf("a write during the change: got %d", r.status)
 				}
 				c.do("200", "POST", "/v1/types/user/lookup", lookup)
 			}
 		})
-		if looks == 0 {
-			t.Error("nothing was looked up during the change")
+		if calls == 0 {
+			t.Error("the change reported no progress")
 		}
 		c.send("PATCH", path, `{"facets":{"name":"Ada"}}`)
 		c.do("200", "PATCH", path, `{"facets":{"name":"Ada"}}`)
@@ -769,7 +769,7 @@ func TestReadersGoOn(t *testing.T) {
 }
 
 // TestProgramAddsField checks that a field that only the service's own schema declares can be
-// written after a list has read the stored schema, and that the write stores it.
+// written after a list has read the stored schema, and that the write adds it to that schema.
 func TestProgramAddsField(t *testing.T) {
 	defer serve.SetSchemaMaxAge(0)()
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
@@ -846,7 +846,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // TestDamagedNamesake damages the entry of one type, and checks that sessions and tokens of the
-// entry of another type with the same UID stay usable for a key for both types.
+// entry of another type with the same UID stay usable with a key for both types.
 func TestDamagedNamesake(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc := testSchema()

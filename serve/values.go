@@ -253,7 +253,7 @@ func handleValue(edit func(e *userdb.Entry, field, value string) error) func(con
 // again if the field may be new.
 func (c *call) findMultiValueField(ctx context.Context, typ, field string) (schema.Field, error) {
 	f, has := c.db.Schema().Types[typ].Fields[field]
-	if f.MaxValues() < 2 { // it may be new
+	if f.MaxValues() < 2 {
 		if err := c.refresh(ctx); err != nil {
 			return f, err
 		}

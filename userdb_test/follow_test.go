@@ -198,8 +198,9 @@ func (s *site) storeSchema(t *testing.T, to schema.Type) {
 	}
 }
 
-// TestApplySchema starts several programs at once that add a role to a field. Each must find all
-// entries by the new role as soon as it is open, and a program without the role must keep working.
+// TestApplySchema starts several programs at once that add roles to a field. Each must find all
+// entries by the new index as soon as it is open, and a program without the roles must keep
+// working.
 func TestApplySchema(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(soonApplied)

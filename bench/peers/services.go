@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// sessions is how many visitors are signed in before any row is measured.
+// sessions is the number of visitors who are signed in before any row is measured.
 const sessions = 100
 
 // loadLimit is the time limit for each step that prepares a service: loading the accounts, creating
@@ -211,7 +211,7 @@ func (t tools) startFile(ctx context.Context, accounts string) (s *service, err 
 	return s, t.startUserdb(ctx, s, dir, "file:"+filepath.Join(dir, "userdb.store"), accounts)
 }
 
-// A loadError is the reason why a store does not take the accounts.
+// A loadError says why a service did not accept the accounts.
 type loadError struct{ error }
 
 func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts string) error {

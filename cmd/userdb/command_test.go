@@ -22,7 +22,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// testRoot returns the declared command line.
+// testRoot returns the root command of a session that discards its output.
 func testRoot() *cobra.Command { return newRoot(newSession(stdio{out: io.Discard, err: io.Discard})) }
 
 // parseLine reads a command line and returns its session.
@@ -313,8 +313,8 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// splitWords splits a line as a shell does. It supports only the syntax of the examples: white
-// space, single quotes, and at the end a file for standard input (<) or output (>).
+// splitWords splits a line as a shell does. It supports only the syntax of the examples: spaces,
+// single quotes, and at the end a file for standard input (<) or output (>).
 func splitWords(line string) (args []string, stdin, stdout string) {
 	word, quoted, begun := "", false, false
 	end := func() {

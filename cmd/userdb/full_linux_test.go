@@ -51,8 +51,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDiskOfRejects fills the disk of the file of refused lines in the middle of a line, and
-// resumes the import when there is room. Every line of the file must then be readable, and every
+// TestFullDiskOfRejects runs an import whose disk for refused lines becomes full in the middle of a
+// line, and resumes it when there is room. Every line of the file must then be readable, and every
 // refused line must be in it.
 func TestFullDiskOfRejects(t *testing.T) {
 	dir, disk := t.TempDir(), t.TempDir()

@@ -85,15 +85,15 @@ func exitCode(err error) int {
 
 // TestInterrupt checks that an interrupted command exits 130 with one line, whatever it waits for.
 func TestInterrupt(t *testing.T) {
-	// A command ignores hang-ups if its parent ignores them. If nohup started these tests, they
-	// would ignore them without Notify.
+	// A command ignores hang-ups if its parent ignores them. Because of Notify, this process does
+	// not, even if nohup started it.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	locked := lockedFile(t)
 	want := `{"error":{"code":"interrupted","message":"interrupted"}}` + "\n"
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		// The process of one signal may connect several times, so each has a server of its own.
+		// A process may connect several times, so each signal has a server of its own.
 		deaf, called := deafServer(t)
 		got := interrupt(t, deaf, sig, "list user --json", func(io.Writer, io.Reader) { <-called })
 		if got != (result{130, "", want}) {

@@ -43,7 +43,7 @@ func (r *rejectFile) discard() {
 	}
 	_ = r.f.Close() // nothing was written
 	r.f, r.w = nil, nil
-	_ = os.Remove(r.path) // Write also removes it
+	_ = os.Remove(r.path) // if this fails, Write replaces the file
 }
 
 func (r *rejectFile) Write(p []byte) (n int, err error) {

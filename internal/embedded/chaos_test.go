@@ -57,8 +57,8 @@ func serveForChaos(path string) error {
 	return errors.Join(stop(), s.Close())
 }
 
-// A counter is a record that one client increments and all clients read. The judge knows between
-// which bounds its value must be.
+// A counter is a record that one client increments and all clients read. Its fields bound the
+// values that may be read.
 type counter struct {
 	mu sync.Mutex
 	// least is the largest value that was acknowledged or read. No later read may return less.
@@ -75,7 +75,7 @@ type chaos struct {
 	path     string
 	counters []counter
 	changes  atomic.Int64 // acknowledged
-	refused  atomic.Int64 // for lack of space
+	refused  atomic.Int64 // because of the disk
 	reads    atomic.Int64
 	backups  atomic.Int64
 }

@@ -27,8 +27,8 @@ func sumFile(file io.ReaderAt, size int64) (keptFile, error) {
 	return keptFile{n, sum.Sum32()}, err
 }
 
-// keepLegacy gives the file of JSON lines a second name, or copies it if the file system has no
-// hard links. It replaces no other file.
+// keepLegacy gives the file of JSON lines a second name, or copies it if it cannot have another
+// hard link. It replaces no other file.
 func (s *Store) keepLegacy() error {
 	old := s.path + legacySuffix
 	temp := old + ".tmp"
@@ -46,7 +46,7 @@ func (s *Store) keepLegacy() error {
 	}
 	err = s.disk.link(s.path, temp)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EMLINK) {
-		err = s.copyLegacy(temp) // the file system has no hard links
+		err = s.copyLegacy(temp)
 	}
 	if err == nil {
 		err = s.disk.rename(temp, old)

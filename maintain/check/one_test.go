@@ -10,8 +10,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// notOfEntry lists the damage cases that leave the entry itself intact. A check of only that entry
-// does not report them.
+// notOfEntry lists the damage that a check of only the damaged entry does not report.
 var notOfEntry = []string{
 	"hash under a field that is not primary", "string under a field that is not primary", "shared in one field", "shared with a damaged entry",
 	"SRK without an entry", "tertiary record without an entry", "tertiary record under a field that is not primary", "index member without an entry",

@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// extend adds an index and an order to the stored schema, as a service does.
+// extend adds an indexed and ordered field to the stored schema.
 func (s *site) extend(db *userdb.DB) error {
 	_, err := migrate.Extend(s.Ctx, db, "user", func(t schema.Type) (schema.Type, error) {
 		t.Fields = maps.Clone(t.Fields)
@@ -35,18 +35,18 @@ func TestExtendTakesNoPart(t *testing.T) {
 		before := userSchema(schema.FoldCasefold)
 		for name, to := range map[string]schema.Schema{
 			"an index":        userSchema(schema.FoldCasefold, field("city", index)),
-			"the same, more":  userSchema(schema.FoldCasefold, field("team", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("city", index)),
+			"the same field":  userSchema(schema.FoldCasefold, field("team", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("city", index)),
 			"a removed field": userSchema(schema.FoldCasefold, drop("age")),
 		} {
-			for at, more := 1, true; more; at++ {
+			for at, paused := 1, true; paused; at++ {
 				s.flush(t)
 				people := s.createPeople(t, before)
 				s.DB = s.withSchema(t, before)
 				schemaKey, seen := s.Key("~/schema/user"), 0
-				more = false
+				paused = false
 				reached := func(store.RepairStep) bool { seen++; return seen == at }
 				db := s.pausedDB(t, reached, func() {
-					more = true
+					paused = true
 					stored := s.Raw.HGetAll(s.Ctx, schemaKey).Val()
 					err := s.extend(s.DB)
 					if at == 1 {
@@ -63,7 +63,7 @@ func TestExtendTakesNoPart(t *testing.T) {
 				if err := plan.Apply(s.Ctx, nil); err != nil && !(at == 1 && errors.Is(err, userdb.ErrConflict)) {
 					t.Fatalf("%s, interrupted before step %d: %v", name, at, err)
 				}
-				if at > 1 && !more {
+				if at > 1 && !paused {
 					s.requireMigrated(t, name, to, people)
 				}
 			}
@@ -84,7 +84,7 @@ func TestRemovedIndexes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nobody := func() {
+		countByJob := func() {
 			t.Helper()
 			n, err := testdb.Must(db.Type("user")).Count(s.Ctx, userdb.Query{Where: schema.Texts("job", "nobody's")})
 			if err != nil || n.Entries != 0 {
@@ -96,7 +96,7 @@ func TestRemovedIndexes(t *testing.T) {
 				t.Errorf("%s: got %d entries, %v; want some", name, n, err)
 			}
 		}
-		nobody()
+		countByJob()
 		if _, err := s.apply(s.Ctx, userSchema(schema.FoldCasefold)); err != nil {
 			t.Fatal(err)
 		}
@@ -105,12 +105,12 @@ func TestRemovedIndexes(t *testing.T) {
 				t.Errorf("%s, removed: got %d entries, %v; want ErrSchemaMismatch", name, n, err)
 			}
 		}
-		nobody()
+		countByJob()
 	})
 }
 
-// TestRemovedIdentifier checks that the error of a lookup by a field that is no longer an
-// identifier names the field as soon as a program that follows the stored schema has written.
+// TestRemovedIdentifier checks that a program that follows the stored schema learns from a write
+// that a field is no longer an identifier: the error of its next lookup names the field.
 func TestRemovedIdentifier(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))

@@ -106,7 +106,7 @@ func (s *migration) freeSRK(ctx context.Context, r store.Record, h store.HeldVal
 }
 
 // moveHold replaces the hold h of an entry with replacement, or ends it if replacement is the zero
-// value. It removes the SRK by which the entry held h.
+// value. It removes the SRK by which the entry held h, unless the entry has the value.
 func (s *migration) moveHold(ctx context.Context, prk recordkey.Key, h, replacement store.HeldValue) error {
 	if err := s.applyStep(ctx, store.MoveHeld{Entry: prk, From: h, To: replacement}); err != nil {
 		return err

@@ -140,7 +140,7 @@ func TestMoving(t *testing.T) {
 
 // loginAll logs in as every oneIn-th entry whose password is text of at most 72 bytes. It uses the
 // address or, if that does not lead to the entry, the name. The original's hashes are slow to
-// verify, so oneIn is 1 on one store only, and with -short on none.
+// verify, so oneIn is 1 on one store only, and on none with -short or the race detector.
 func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 	t.Helper()
 	user, n := s.Type(t, "user"), 0

@@ -24,10 +24,10 @@ type NamespaceCount struct {
 	Records   int64               // records of any kind, including the store's own
 }
 
-// Namespaces returns the namespaces inside the view's, at any depth, that hold records, ordered by
-// path. It does not include the view's own. It reads the keys of all records of the view and keeps
-// the counts of all namespaces in memory. Records written meanwhile may be missed, and a record may
-// be counted twice if the server's tables grow or shrink.
+// Namespaces returns the namespaces inside that of db, at any depth, that hold records, ordered by
+// path. It does not include db's own. It reads the keys of all records inside them and keeps the
+// counts in memory. Records written meanwhile may be missed, and a record may be counted twice if
+// the server's tables grow or shrink.
 func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 	v, counts := view.Of(db), map[recordkey.Namespace]NamespaceCount{}
 	err := keysUnder(v.NS.String()+"~").Each(ctx, v, func(ctx context.Context, keys []string) error {
@@ -77,8 +77,8 @@ func keysUnder(prefix string) records.Walk {
 	return records.Walk{Pattern: recordkey.Glob(prefix) + "*", Size: records.ScanBatch, AtOnce: 1}
 }
 
-// forEachKey calls f for the raw keys of a namespace, several at once, and counts those for which f
-// returns true.
+// forEachKey calls f for the raw keys of a namespace and of those inside it, several at once, and
+// counts the keys for which f returns true.
 func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f func(context.Context, string) (bool, error)) (int64, error) {
 	var n atomic.Int64
 	w := keysUnder(ns.String())
@@ -106,9 +106,9 @@ func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f fun
 // copied: stop writers to the source, or check the copy. To move a namespace, copy it and then drop
 // it.
 //
-// It returns ErrNotEmpty if the target holds records, which are left alone; ErrNamespace if the
-// source is the whole store, either is the store's own, or one is inside the other; ErrNotFound if
-// the source holds nothing; and ErrCorrupt if a second factor is damaged or none of Options.Keys
+// It returns ErrNotEmpty if the target holds records, which are left alone; ErrNamespace if either
+// is the whole store or the store's own, both are the same, or one is inside the other; ErrNotFound
+// if the source holds nothing; and ErrCorrupt if a second factor is damaged or none of Options.Keys
 // decrypts it. Call it again with all keys, or after the factor has been removed.
 func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namespace) (int64, error) {
 	if strings.HasPrefix(from.String(), to.String()) || strings.HasPrefix(to.String(), from.String()) {
@@ -233,7 +233,7 @@ func copyKey(key string, from, to recordkey.Namespace) string {
 
 // DropNamespace removes all records of a namespace and of those inside it, and returns their
 // number. It touches nothing outside. It can be stopped and called again. Nobody should write to
-// the namespace meanwhile, since half of what is written may be removed. It returns ErrNamespace
+// the namespace meanwhile, since part of what is written may be removed. It returns ErrNamespace
 // for the whole store and for the store's own namespaces.
 func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (int64, error) {
 	if ns == (recordkey.Namespace{}) {

@@ -29,7 +29,7 @@ import (
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
 // fillNamespaces creates two entries with tags and notes in each namespace of paths and outside
-// them. It deletes the second one, which leaves a tombstone.
+// them. It deletes the second of each, which leaves a tombstone.
 func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
 	s.flush(t)
@@ -192,7 +192,7 @@ func TestCopyResumes(t *testing.T) {
 }
 
 // TestCopyWhileServerLoses checks that a copy is complete although the server restarted during it
-// and lost a part.
+// and lost part of it.
 func TestCopyWhileServerLoses(t *testing.T) {
 	server := redistest.Start(t)
 	s := openURL(t, server.URL())

@@ -50,8 +50,7 @@ const (
 )
 
 // schemaVersion returns version 1 or 2 of the schema. Version 2 adds a field that is indexed and
-// ordered, and a second role of an existing field. Hashes are cheap, so that the programs spend
-// their time in the store.
+// ordered. Hashes are cheap, so that the programs spend their time in the store.
 func schemaVersion(version int) schema.Schema {
 	t := schema.User().Types["user"]
 	policy := schema.DefaultPassword()
@@ -101,8 +100,9 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// open opens the store. With schema 2 it retries until the entries are converted. The timeouts are
-// long, so that a process that was suspended in the middle of a call does not fail once resumed.
+// open opens the store. With schema 2 it retries until the conversion of the entries has begun. The
+// timeouts are long, so that a process that was suspended in the middle of a call does not fail
+// once resumed.
 func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, error) {
 	separator := "?"
 	if strings.Contains(p.URL, "?") {

@@ -65,7 +65,7 @@ func isSpecial(name string) bool {
 	return slices.Contains(specialColumns, name) || strings.HasPrefix(name, columnVerified)
 }
 
-// headerNames are all names that a header may have in addition to those of the schema.
+// headerNames lists the fixed names that a header may have in addition to those of the schema.
 var headerNames = slices.Concat(specialColumns, ignoredColumns, []string{columnText})
 
 // A columnKind says what to do with the cells of a column.
@@ -111,7 +111,7 @@ type csvRows struct {
 	lines       int64  // lines of text read, including sep
 	size        int64  // size of the lines removed from input
 	rejects     bool   // the input is a file of refused rows, whose cells csvtext.Escape wrote
-	bareLine    int64  // the line of the row read last, if the csv.Reader refuses a quote; or 0
+	bareLine    int64  // the line of the row read last, if the csv.Reader refused its quote; or 0
 	guarded     string // the column of that row with a number after an apostrophe; or empty
 }
 

@@ -33,13 +33,13 @@ type exportLine struct {
 	Changed  string  `json:"password_changed,omitempty"`
 	Disabled string  `json:"disabled,omitempty"`
 	// Factors holds the second factors of an entry whose Password is exported. If it is absent,
-	// SecondFactor says that the entry has factors.
+	// SecondFactor is true if the entry has factors.
 	Factors      map[string]string `json:"factors,omitempty"`
 	SecondFactor bool              `json:"second_factor,omitempty"`
 	// Unproven says that the entry was self-registered and that its address is not verified yet.
 	Unproven bool `json:"unproven,omitempty"`
-	// Verified lists the fields whose facets are verified: the owner of the entry has proved to
-	// receive messages at these addresses.
+	// Verified lists the fields whose facets are verified: the owner of the entry has proved that
+	// messages to these addresses arrive.
 	Verified []string `json:"verified,omitempty"`
 	// Values lists all values of the fields that have several.
 	Values map[string][]lineValue `json:"values,omitempty"`
@@ -160,7 +160,7 @@ func (rec tertiaryRecord) contentFor(t *change.Type) (change.Content, error) {
 		return change.Content{}, err
 	}
 	limit := max(declared.Limit(), 1)
-	if rec.Kind == "set" { // it may repeat members
+	if rec.Kind == "set" {
 		limit = maxMembers
 	}
 	content, err := rec.content(limit)

@@ -158,7 +158,8 @@ var forms = []struct{ begin, what string }{
 	{"<", "XML or HTML: export it as CSV or as JSON"},
 }
 
-// otherForm returns an error that says what to do if an input looks like neither JSON nor CSV.
+// otherForm returns an error that says what to do if an input seems to be in a form that cannot be
+// imported, and nil otherwise.
 func otherForm(in *bufio.Reader) error {
 	text := peekText(in)
 	first, _, _ := bytes.Cut(text, []byte("\n"))

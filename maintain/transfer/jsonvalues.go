@@ -45,8 +45,8 @@ func unwrapExtended(raw string) string {
 // like an empty cell of CSV.
 func isEmptyJSON(raw string) bool { return raw == "null" || raw == `""` }
 
-// parseFlat parses a member of a flat object, as databases and scripts write it. A number becomes
-// its digits if the field holds text.
+// parseFlat parses a member of a flat object, as databases and scripts write it. If the field holds
+// text or dates, a whole number becomes its digits, and any other number is refused.
 func parseFlat(c schema.Codec, raw string) (schema.Value, error) {
 	raw = unwrapExtended(raw)
 	isText := c == "" || c == schema.CodecText || c == schema.CodecIdentity || c == schema.CodecDate

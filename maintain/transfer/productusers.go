@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/password"
 )
 
-// productUsers reads the export of a product: accounts in a list, in the list "users" of an object,
-// or one after the other.
+// A productUsers reads the export of a product: accounts in a list, in the list "users" of an
+// object, or one after the other.
 type productUsers struct {
 	product
 	columns  *columns
@@ -70,7 +70,6 @@ func (s *productUsers) discardRead() {
 	s.lines += int64(bytes.Count(text, []byte("\n")))
 }
 
-// nextAccount reads the next account.
 func (s *productUsers) nextAccount() (text string, more bool, err error) {
 	if !s.started {
 		s.started = true

@@ -47,8 +47,8 @@ func (s *silentStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	}
 }
 
-// TestImportUnansweredStore checks that an import sends few more commands after the store has
-// stopped answering. If it waited for the answer to each line under way, it would take an hour.
+// TestImportUnansweredStore checks that an import ends soon after the store has stopped answering.
+// If it waited for the answer to each line under way, it would take an hour.
 func TestImportUnansweredStore(t *testing.T) {
 	var in strings.Builder
 	for i := range 4000 {

@@ -12,7 +12,7 @@ import (
 // being built, only some are. So what was read by an index counts only if the schema under which it
 // was read is still the stored one afterwards.
 
-// maxSchemaReads is how many times a request reads again because the schema changed.
+// maxSchemaReads limits how many times a request reads while the schema keeps changing.
 const maxSchemaReads = 4
 
 var errSchemaChanged = fmt.Errorf("%w: the schema is being changed", userdb.ErrUnavailable)

@@ -51,7 +51,7 @@ type Provider struct {
 const (
 	maxAnswer      = 256 << 10        // bytes
 	answerTimeout  = 10 * time.Second // for each request, and for all of one sign-in
-	maxWaiting     = 32               // sign-ins that wait for one provider
+	maxWaiting     = 32               // sign-ins that wait for one provider, or for its metadata
 	maxSubject     = 255              // as the specification says
 	metadataAge    = 24 * time.Hour   // after which the metadata is read again
 	firstBackOff   = time.Second      // after a failure to read it
@@ -137,7 +137,7 @@ func newClient(base http.RoundTripper) *http.Client {
 	}
 }
 
-// A limitedTransport returns answers that fail to be read beyond maxAnswer bytes.
+// A limitedTransport returns answers that cannot be read beyond maxAnswer bytes.
 type limitedTransport struct{ base http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Mark is part of every text that the verbs pass to a store, apart from digests and names in the
-// schema. Nothing that observes the store may show it.
+// Mark is part of every text that the verbs pass to a store, apart from digests, generated secrets
+// and names in the schema. Nothing that observes the store may show it.
 const Mark = "marked"
 
 const (
@@ -481,7 +481,7 @@ func CallAll(ctx context.Context, db *userdb.DB) error {
 	return err
 }
 
-// markedKey returns a key that no user has.
+// markedKey returns a key of a type that does not exist.
 func markedKey() recordkey.Key { return first(recordkey.PRK("marked", "marked", "marked")) }
 
 // second and third return the error of a call with two or three results.

@@ -39,7 +39,8 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n history.Note, te
 	return err
 }
 
-// publish moves the lines that wait in an entry to its history, and adds what the feed lacks.
+// publish moves the lines that wait in an entry to its history, unless they may stay there, and
+// adds to the feed what it lacks.
 func (e *Engine) publish(ctx context.Context, entry recordkey.Key) error {
 	live, note, err := e.readField(ctx, entry, history.FieldNote)
 	if err == nil && live && !history.MayStayInEntry(note.Wire) {

@@ -18,7 +18,7 @@ import (
 
 const (
 	ScanBatch = 1000 // number of keys that SCAN is asked for at a time
-	LookBatch = 250  // number of records checked at a time
+	LookBatch = 250  // number of records read at a time
 )
 
 // Gone reports whether the fields of a PRK's hash show that no entry exists: there are no fields,
@@ -27,7 +27,8 @@ func Gone(fields map[string]string) bool { return len(fields) == 0 || store.Tomb
 
 var seed = maphash.MakeSeed()
 
-// Digest returns a hash that stands for a text about a type, such as a UniqueText of change.Type.
+// Digest returns a hash of a type's name and a text, such as a UniqueText of change.Type. It is
+// valid in this process only.
 func Digest(typ, text string) uint64 { return maphash.String(seed, typ+"\x00"+text) }
 
 // A Contest describes a secondary value that several entries have.
@@ -105,8 +106,8 @@ func Contests(
 type Walk struct {
 	Pattern string
 	Size    int // maximum number of keys for a call
-	AtOnce  int // number of concurrent calls
-	// Progress, if not nil, is called with the number of records read and the approximate total.
+	AtOnce  int // maximum number of concurrent calls
+	// Progress, if not nil, is called with the approximate number of keys scanned and of all keys.
 	Progress func(done, about int64)
 }
 
@@ -141,8 +142,8 @@ func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context
 	return err
 }
 
-// EachEntry calls f for all entries of a type, sound or damaged, one after the other. SCAN may
-// return an entry twice.
+// EachEntry calls f for all entries of a type, sound or damaged, one after the other. It may call f
+// for an entry twice.
 func EachEntry(ctx context.Context, v *view.View, t *change.Type, progress func(done, about int64), f func(store.Record)) error {
 	w := Walk{Pattern: t.Guard.Entries, Size: LookBatch, AtOnce: 1, Progress: progress}
 	return w.Each(ctx, v, func(ctx context.Context, keys []string) error {

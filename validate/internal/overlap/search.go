@@ -61,8 +61,7 @@ func newSearch(exprs []Expr, longest, work int, allowed func(rune) bool) *search
 	return s
 }
 
-// run looks for a shortest text that satisfies the expressions and for which the function returns
-// true.
+// run looks for a shortest text that satisfies the expressions and for which valid returns true.
 func (s *search) run(valid func(string) bool) Result {
 	for s.advance() {
 		if end := s.cheapestEnd(); end != noNode {
@@ -153,7 +152,7 @@ func (s *search) recordEdge(from, to int32, class int) {
 	}
 }
 
-// cheapestEnd returns the node of the last level at which the most readable text ends.
+// cheapestEnd returns the node of the last level at which the most readable text ends, or noNode.
 func (s *search) cheapestEnd() int32 {
 	best := int32(noNode)
 	for _, id := range s.frontier {
