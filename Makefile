@@ -39,7 +39,7 @@ help:
 
 # The tests spend much of their time waiting, so more of them run at a time than there are cores. The
 # packages that take longest begin first, so that none of them runs alone at the end.
-PACKAGES := ./userdb_test ./internal/store/cluster ./maintain/... ./...
+PACKAGES := ./userdb_test ./internal/store/cluster ./maintain/... ./cmd/userdb ./serve/... ./web ./...
 test: redis
 	$(PROGRESS) go test -short -p 3 -parallel 4 -timeout 20m $(PACKAGES)
 

@@ -155,7 +155,7 @@ var columns = []struct {
 func (rep *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s ·\n%s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
-	b.WriteString("From p50 on, a column shows figures of one operation: that of userdb, and then that of what it is\ncompared with (in the rows peer-*, that of rueidis and then that of AutoPipeline). A cell is empty if\nnothing was measured. Client and server are processor time. [README.md](README.md) explains ratio,\nbounds and verdict.\n\n")
+	b.WriteString("From p50 on, a column shows figures of one operation: that of userdb, and then that of what it is\ncompared with (in the rows peer-*, that of rueidis and then that of AutoPipeline). A cell is empty\nif nothing was measured. Client and server are processor time. [README.md](README.md) explains\nratio, bounds and verdict.\n\n")
 	b.WriteString("| row | what | ratio | bounds | target | verdict |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")

@@ -413,8 +413,8 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	}
 }
 
-// TestRejectsIntoLog checks that refused lines that go to standard error or standard output are added
-// to a log that the shell opened.
+// TestRejectsIntoLog checks that refused lines that go to standard error or standard output are
+// added to a log that the shell opened.
 func TestRejectsIntoLog(t *testing.T) {
 	dir, store := makeFolder(t, map[string]string{"users.csv": "uid,name\n1,@\n"})
 	for _, name := range []string{"/dev/stderr", "/dev/stdout", "/dev/fd/2", "/dev/fd/3"} {
