@@ -89,15 +89,16 @@ func checkHeaders(r *http.Request) error {
 const maxHost = 255
 
 // logRequest writes a line about a request. It leaves out the request's path, parameters and body.
-// If the handler panicked before it wrote anything, logRequest also responds. If a response broke
-// off, the line has the status that was already sent and the code of the error that ended the
-// response.
+// If the handler panicked before it wrote anything, logRequest also responds. If it panicked later,
+// logRequest makes net/http close the connection, because a truncated response must not look
+// complete. If a response broke off, the line has the status that was already sent and the code of
+// the error that ended the response.
 func (s *Service) logRequest(r *http.Request, info *requestInfo, recorder *statusRecorder, begun time.Time) {
 	p := recover()
 	aborted := p == http.ErrAbortHandler //nolint:errorlint // it is never wrapped
 	if p != nil && !aborted {
 		info.err = fmt.Errorf("panic: %v", p)
-		if recorder.status == 0 {
+		if aborted = recorder.status != 0; !aborted {
 			writeProblem(recorder, r, problemOf(info.err))
 		}
 	}
@@ -116,8 +117,8 @@ func (s *Service) logRequest(r *http.Request, info *requestInfo, recorder *statu
 		attrs = append(attrs, slog.String("cause", cause(info.err)))
 	}
 	s.options.Logger.LogAttrs(r.Context(), level, "request", attrs...)
-	if aborted { // net/http then closes the connection
-		panic(p)
+	if aborted {
+		panic(http.ErrAbortHandler)
 	}
 }
 
