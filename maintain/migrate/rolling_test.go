@@ -50,15 +50,16 @@ const (
 )
 
 // schemaVersion returns version 1 or 2 of the schema. Version 2 adds a field that is indexed and
-// ordered. Hashes are cheap, so that the programs spend their time in the store.
+// ordered, and orders names. Hashes are cheap, so that the programs spend their time in the store.
 func schemaVersion(version int) schema.Schema {
 	t := schema.User().Types["user"]
 	policy := schema.DefaultPassword()
 	policy.Cost = 4
 	t.Password = &policy
-	if version == 2 {
+	if version == 1 {
+		t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname"}
+	} else {
 		t.Fields["city"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
-		t.Fields["name"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname"}
 	}
 	return schema.Schema{Types: map[string]schema.Type{"user": t}}
 }
