@@ -90,6 +90,10 @@ func (r *rejectFile) cut(n int64) {
 	}
 }
 
+// isStream reports whether the name of an input is that of standard input or a device, such as the
+// /dev/fd/63 of <(COMMAND). No files are made beside it.
+func isStream(path string) bool { return path == "-" || isDevice(path) }
+
 // isDevice reports whether a path is that of a device, such as /dev/stderr.
 func isDevice(path string) bool { return strings.HasPrefix(filepath.Clean(path), "/dev/") }
 

@@ -200,18 +200,21 @@ func (r *importRun) prepare(ctx context.Context) error {
 	switch {
 	case r.resume && r.o.DryRun:
 		return usagef("--resume cannot be used with --dry-run, which checks the whole file and records no progress")
-	case r.file != "-":
-		r.rejects.path = cmp.Or(r.rejects.path, r.file+rejectsSuffix)
+	case r.resume && isStream(r.file):
+		return usagef("--resume needs a file that can be read again, not standard input or a device")
+	case r.file == "-":
+		r.in = contextReader(ctx, r.s.std.in)
+	default:
 		if err := r.open(ctx); err != nil {
 			return err
 		}
+		if isStream(r.file) {
+			break
+		}
+		r.rejects.path = cmp.Or(r.rejects.path, r.file+rejectsSuffix)
 		if err := r.loadState(); err != nil {
 			return err
 		}
-	case r.resume:
-		return usagef("--resume needs a file: standard input cannot be read again")
-	default:
-		r.in = contextReader(ctx, r.s.std.in)
 	}
 	return r.prepareRejects()
 }

@@ -434,6 +434,32 @@ func TestRejectsIntoLog(t *testing.T) {
 	}
 }
 
+// TestImportFromDevice checks that an import from a device records no progress, and makes no file of
+// refused lines beside it.
+func TestImportFromDevice(t *testing.T) {
+	text := strings.Builder{}
+	text.WriteString("uid,name\n1,@\n")
+	for i := range 300 {
+		fmt.Fprintf(&text, "%d,Person %[1]d\n", i+2)
+	}
+	dir, store := makeFolder(t, map[string]string{"users.csv": text.String()})
+	file, err := os.Open(filepath.Join(dir, "users.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	cmd, errs := newProcess(t, store, "import", "/dev/fd/3", "--csv")
+	var out strings.Builder
+	cmd.Stdout, cmd.ExtraFiles = &out, []*os.File{file}
+	if code := exitCode(cmd.Run()); code != 1 || !strings.HasPrefix(out.String(), "301 lines read: 300 created, 0 updated, 0 skipped, 1 refused\n") {
+		t.Errorf("exit %d, %s%s; want exit 1, and 300 entries created", code, out.String(), errs)
+	}
+	got := runProcess(t, dir, store, "import", "/dev/fd/3", "--csv", "--resume")
+	if want := "userdb: --resume needs a file that can be read again, not standard input or a device\n"; got.code != 2 || got.err != want {
+		t.Errorf("--resume: %+v, want exit 2 and %q", got, want)
+	}
+}
+
 // TestExposedFile checks that an embedded store is not opened if other users may read or write its
 // file or may write its lock file, or if the lock file is a link.
 func TestExposedFile(t *testing.T) {
