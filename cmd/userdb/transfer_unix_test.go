@@ -434,8 +434,8 @@ func TestRejectsIntoLog(t *testing.T) {
 	}
 }
 
-// TestImportFromDevice checks that an import from a device records no progress, and makes no file of
-// refused lines beside it.
+// TestImportFromDevice checks that an import from a device records no progress, and makes no file
+// of refused lines beside it.
 func TestImportFromDevice(t *testing.T) {
 	text := strings.Builder{}
 	text.WriteString("uid,name\n1,@\n")
