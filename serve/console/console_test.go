@@ -17,6 +17,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/schema"
@@ -159,6 +160,14 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// skipUnderRace skips a test whose thousands of changes, one after the other, take most of a minute
+// with the race detector.
+func skipUnderRace(t *testing.T) {
+	if testdb.RaceEnabled {
+		t.Skip("one caller makes all changes, and the race detector slows it down")
 	}
 }
 

@@ -37,6 +37,7 @@ func (d *testConsole) filterForm(body, by, value string, more ...string) string 
 // TestFilterUsesIndex checks that a filter that an index answers finds an account even if there are
 // more accounts than a page may read, and that it drops the order of the list.
 func TestFilterUsesIndex(t *testing.T) {
+	skipUnderRace(t)
 	d := open(t, "memory:")
 	for i := range 1200 {
 		job := "baker"

@@ -89,6 +89,7 @@ func TestAccountPageReadsOnce(t *testing.T) {
 // TestHistoryOfOneAccount checks that the history of one account reads the account's own history
 // and searches the feed once, and that it has changes that the feed no longer has.
 func TestHistoryOfOneAccount(t *testing.T) {
+	skipUnderRace(t)
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
 	d.createAccount("u2", "name", "Bob")
