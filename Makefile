@@ -41,13 +41,13 @@ help:
 # packages that take longest begin first, so that none of them runs alone at the end.
 PACKAGES := ./userdb_test ./internal/store/cluster ./maintain/... ./cmd/userdb ./serve/... ./web ./...
 test: redis
-	$(PROGRESS) go test -short -p 3 -parallel 4 -timeout 20m $(PACKAGES)
+	$(PROGRESS) go test -short -p 4 -parallel 4 -timeout 20m $(PACKAGES)
 
 # The searches for a bad order of commands try more orders here than in make test. make check vets
 # all packages, so go test need not vet them again.
 test-all: redis
 	USERDB_STATES=25000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
-		$(PROGRESS) go test -vet=off -p 3 -parallel 4 -timeout 45m $(PACKAGES)
+		$(PROGRESS) go test -vet=off -p 4 -parallel 4 -timeout 45m $(PACKAGES)
 	$(PROGRESS) bash -c 'cd bench && go test .'
 	$(PROGRESS) bash -c 'cd bench/peers && go test .'
 
