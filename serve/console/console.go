@@ -179,6 +179,9 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r)
 			return
 		}
+		if !c.checkOwner(w, r) {
+			return
+		}
 		c.requireSession(func() {}, next).ServeHTTP(w, r)
 	}
 }
@@ -445,7 +448,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case r.Method == http.MethodGet:
 		again = r.URL.RequestURI()
 	default:
-		form = resendOf(r)
+		form = c.resendOf(r)
 	}
 	switch userdb.CodeOf(err) {
 	case userdb.CodeUnavailable:

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"maps"
 	"mime"
 	"net/http"
@@ -26,6 +27,31 @@ const (
 	keptPrefix = "kept:"
 )
 
+// ownerInput is the name of the input of a page's form that says which operator filled it in, as a
+// UID. No facet has such a name.
+const ownerInput = "~whose"
+
+// checkOwner reports whether the operator who sent a form also filled it in. It removes the input
+// that says so from the form. If another operator sent it, as in another tab, checkOwner has sent a
+// response.
+func (c *Console) checkOwner(w http.ResponseWriter, r *http.Request) bool {
+	owner := r.PostForm.Get(ownerInput)
+	r.PostForm.Del(ownerInput)
+	r.Form.Del(ownerInput)
+	if owner == "" || owner == web.Entry(r.Context()).UID() {
+		return true
+	}
+	c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "Another operator filled in this form", Data: "You are signed in as another operator by now, so nothing was changed."})
+	return false
+}
+
+// formOwner returns the UID of the operator who filled in a form: as the form says, or else the
+// operator of the session, which may have ended.
+func (c *Console) formOwner(r *http.Request) string {
+	uid, _ := token.SecretUID(c.auth.Secret(r))
+	return cmp.Or(r.PostForm.Get(ownerInput), uid)
+}
+
 // maxKept limits the form that a sign-in carries, in bytes, so that it fits into maxVisitorForm
 // together with a name and a password. A longer one is lost.
 const maxKept = 6 << 10
@@ -44,7 +70,7 @@ func formInputs(r *http.Request) (kept []input) {
 	if form.Has(packedName) {
 		form, _ = url.ParseQuery(form.Get(packedName)) // see unpackForm
 	}
-	secret := []string{verifyName, codeName, "passkey"}
+	secret := []string{verifyName, codeName, "passkey", ownerInput}
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/password"): // in other forms this is a facet
 		secret = append(secret, "password")
@@ -101,8 +127,8 @@ func (c *Console) isTyped(r *http.Request) bool {
 func (c *Console) interrupt(w http.ResponseWriter, r *http.Request) {
 	to := r.URL.RequestURI()
 	carrier := url.Values{}
-	if uid, is := token.SecretUID(c.auth.Secret(r)); is && readVisitorForm(w, r) {
-		carrier.Set(keptOwner, uid)
+	if readVisitorForm(w, r) && c.formOwner(r) != "" {
+		carrier.Set(keptOwner, c.formOwner(r))
 		for _, in := range formInputs(r) {
 			carrier.Add(keptPrefix+in.Name, in.Value)
 		}
@@ -137,7 +163,7 @@ func (c *Console) respondSignedIn(w http.ResponseWriter, r *http.Request, e user
 		return
 	}
 	if to := returnPath(r); to != "/console" && r.PostForm.Get(keptOwner) == e.UID() {
-		again := resend{Path: to, Ended: true}
+		again := resend{Path: to, Ended: true, Inputs: []input{{Name: ownerInput, Value: e.UID()}}}
 		for _, in := range carried {
 			if name, is := strings.CutPrefix(in.Name, keptPrefix); is {
 				again.Inputs = append(again.Inputs, input{Name: name, Value: in.Value})
@@ -151,12 +177,13 @@ func (c *Console) respondSignedIn(w http.ResponseWriter, r *http.Request, e user
 
 // resendOf returns the form of a request, for a page that says why it was not processed, or nil if
 // it cannot be sent again. The forms of visitors are filled in again.
-func resendOf(r *http.Request) *resend {
+func (c *Console) resendOf(r *http.Request) *resend {
 	if !hasKeepableForm(r) || r.PostForm == nil || strings.HasPrefix(r.URL.Path, "/console/signin") ||
 		r.URL.Path == "/console/setup" || strings.HasPrefix(r.URL.Path, "/console/enrol") {
 		return nil
 	}
-	return &resend{Path: r.URL.RequestURI(), Inputs: formInputs(r)}
+	inputs := append(formInputs(r), input{Name: ownerInput, Value: c.formOwner(r)})
+	return &resend{Path: r.URL.RequestURI(), Inputs: inputs}
 }
 
 // failLookup answers a request whose session could not be looked up. It reads the form, so that the

@@ -62,6 +62,9 @@ func TestFormAfterSession(t *testing.T) {
 		d.do(http.StatusUnauthorized, "/console/signin", append(carried, "name", operatorName, "password", "wrong")...)
 		page := d.do(http.StatusOK, "/console/signin", append(carried, "name", operatorName, "password", goodPassword)...)
 		d.wantText(page, "It has not been sent yet.")
+		paul := d.newBrowser() // another tab
+		paul.signIn("Paul", goodPassword)
+		d.wantText(paul.do(http.StatusForbidden, at, hiddenInputs(t, page, at)...), "as another operator")
 		d.do(http.StatusSeeOther, at, hiddenInputs(t, page, at)...)
 		if e, err = d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("bio") != "<two>\nlines & more" {
 			t.Errorf("the account has the text %q (%v), want what was entered", e.Text("bio"), err)
@@ -188,6 +191,9 @@ func TestFormWithoutStore(t *testing.T) {
 	proxy.CutRequests(1<<30, "")
 	page := d.do(http.StatusServiceUnavailable, at, "rev", e.Rev(), shownName("bio"), "", "bio", "a long text")
 	d.wantText(page, "The store is not responding", "What you entered is still here")
+	if form := hiddenInputs(t, page, at); !slices.Contains(form, ownerInput) {
+		t.Errorf("the form does not say whose it is: %q", form)
+	}
 	if secret := d.do(http.StatusServiceUnavailable, at+"/password", "password", "my secret horse"); strings.Contains(secret, "horse") {
 		t.Errorf("the page has a password:\n%s", secret)
 	}
