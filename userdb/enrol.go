@@ -94,6 +94,10 @@ var errNoKey = invalid("factor", "key", "no key was given that could encrypt the
 // HasKeys reports whether Options.Keys has a key. Without one, nobody can enrol a second factor.
 func (db *DB) HasKeys() bool { return db.view().Config.Keys.Any() }
 
+// AllowsFactors reports whether entries can enrol second factors: the schema in force allows it,
+// and Options.Keys has a key.
+func (t *Type) AllowsFactors() bool { return t.Schema().Factors && t.ring().Any() }
+
 // factorName returns the name of a factor as it is stored: valid UTF-8.
 func factorName(name string) (string, error) {
 	name = strings.ToValidUTF8(name, "\ufffd")

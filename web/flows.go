@@ -315,7 +315,7 @@ func (f *Flows) newPage(name string, r *http.Request) Page {
 		Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
 		MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp != SignUpClosed && f.Paths.SignUp != "", AtOnce: f.SignUp == SignUpAtOnce,
 		Providers: f.Providers, Passkeys: f.Passkeys != nil, CanStay: f.brief != nil,
-		CanAddFactors: sc.Factors,
+		CanAddFactors: f.Users.AllowsFactors(),
 		Language:      Language(r.Context()), MinPassword: max(sc.Policy().Min, 1),
 		declared: sc.Fields, from: name, kept: carrierInputs(r),
 	}

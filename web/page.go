@@ -57,7 +57,7 @@ type Page struct {
 	AtOnce       bool // the page signup creates the account
 	Providers    []Provider
 
-	CanAddFactors bool   // whether the schema allows second factors
+	CanAddFactors bool   // see userdb.Type.AllowsFactors
 	Language      string // of the page, see Flows.Languages
 	MinPassword   int    // how many characters a password needs
 	Passkeys      bool   // whether visitors can use passkeys

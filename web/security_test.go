@@ -175,12 +175,25 @@ func TestFlowsSecurityRefuses(t *testing.T) {
 	s.create("ann")
 	c := s.client()
 	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
-	if _, _, body := s.send(c, "/account/security"); !strings.Contains(body, "Second factors cannot be added here.") || strings.Contains(body, "Add an app") {
-		t.Errorf("the page offers what the schema does not allow:\n%s", body)
+	wantRefused := func(s *flowSite, c *http.Client) {
+		t.Helper()
+		if _, _, body := s.send(c, "/account/security"); !strings.Contains(body, "Second factors cannot be added here.") || strings.Contains(body, "Add an app") {
+			t.Errorf("the page offers what is not possible:\n%s", body)
+		}
+		if status, _, body := s.send(c, "/account/security", "do", "add"); status != 422 || !strings.Contains(body, "Second factors cannot be added here.") {
+			t.Errorf("got %d, want 422: %s", status, body)
+		}
 	}
-	if status, _, body := s.send(c, "/account/security", "do", "add"); status != 422 || !strings.Contains(body, "Second factors cannot be added here.") {
-		t.Errorf("got %d, want 422: %s", status, body)
-	}
+	wantRefused(s, c)
+	options := factorOptions()
+	options.Keys = nil
+	users := openUsers(t, "memory:", options)
+	keyless := newFlows(t, "memory:", func(f *web.Flows) { f.Users = users })
+	keyless.users = users
+	keyless.create("ann")
+	visitor := keyless.client()
+	keyless.send(visitor, "/signin", "identifier", "ann", "password", goodPassword)
+	wantRefused(keyless, visitor)
 	for _, uri := range []string{"", "https://evil.example/?secret=A", "otpauth://totp/x?secret=" + strings.Repeat("A", 3000), "otpauth://totp/x?secret=AAAA"} {
 		if status, _, body := s.send(c, "/account/security", "do", "confirm", "id", "x", "uri", uri, "code", "123456"); status == 303 || status == 200 {
 			t.Errorf("confirming %.40q: got %d, want an error: %s", uri, status, body)
