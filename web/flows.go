@@ -215,7 +215,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		_ = r.ParseForm() // Protect has refused requests for which this fails
 		err, posted := failure(r), r.Method == http.MethodPost
 		if posted && err == nil {
-			err = checkOwner(r)
+			err = CheckOwner(r)
 		}
 		if posted && do != nil && err == nil {
 			var to string

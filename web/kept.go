@@ -39,9 +39,11 @@ const formOwnerInput = "~whose"
 // was about what the visitor has seen there.
 var errOther = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "other", Reason: "another account is signed in"}
 
-// checkOwner returns errOther if a form says that it is of another account than the one that is
-// signed in.
-func checkOwner(r *http.Request) error {
+// CheckOwner returns an error if a form says that it is of another account than the one that is
+// signed in, as in another tab. Page calls it for its forms. Other handlers call it before they act
+// on a form from a page of Flows. Wrap them in Protect, which parses the form, and in Visitor,
+// Require or RequireTag.
+func CheckOwner(r *http.Request) error {
 	e := Entry(r.Context())
 	if whose := r.PostForm.Get(formOwnerInput); whose != "" && e.Key().IsValid() && whose != e.UID() {
 		return errOther

@@ -43,8 +43,14 @@ func Register(mux *http.ServeMux, flows *web.Flows, keys *passkey.Passkeys) erro
 
 // begin answers the script with a challenge for the kind of form that the query parameter "for"
 // names. It redirects visitors who must first prove again who they are, if there is a page for
-// that.
+// that. If another account has signed in since the form was shown, begin sends no challenge: the
+// authenticator would make or use a passkey of that account. The script sends the form after status
+// 422, and its page says what is wrong.
 func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
+	if err := web.CheckOwner(r); err != nil {
+		http.Error(w, http.StatusText(web.Status(err)), http.StatusUnprocessableEntity)
+		return
+	}
 	var c passkey.Challenge
 	var err error
 	switch r.URL.Query().Get("for") {

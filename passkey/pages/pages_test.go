@@ -257,6 +257,24 @@ func TestNoChallenge(t *testing.T) {
 	}
 }
 
+// TestFormOfOtherAccount checks that a form of an account gets no challenge after another account
+// has signed in, as in another tab. The form without a passkey is answered with the reason.
+func TestFormOfOtherAccount(t *testing.T) {
+	s := newSite(t, nil)
+	b := s.browser()
+	b.want("the password", 303, "/account", "/signin", "identifier", "ann", "password", password, "return", "/account")
+	for path, purpose := range map[string]string{"/account/security": "add", "/account/verify": "verify"} {
+		b.want("a challenge for a form of another account", 422, "", "/passkey?for="+purpose, "do", "passkey", "~whose", "someone")
+		page := b.want("the form without a passkey", 403, "", path, "do", "passkey", "~whose", "someone", "passkey", "")
+		if !strings.Contains(page, "You are signed in to another account by now") {
+			t.Errorf("%s does not say that somebody else is signed in:\n%s", path, page)
+		}
+	}
+	e, err := s.users.Find(t.Context(), hints.Any("ann"))
+	must(t, err)
+	b.want("a challenge for the visitor's own form", 200, "", "/passkey?for=add", "do", "passkey", "~whose", e.UID())
+}
+
 func (b *browser) signOut() {
 	b.t.Helper()
 	b.want("signing out", 303, "/?done=signout", "/signout", "x", "")
