@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -280,6 +282,35 @@ func TestUntagNotCarriedOut(t *testing.T) {
 			t.Errorf("got %v and %d commands after it, want an unknown outcome and some", err, after)
 		}
 	})
+}
+
+// TestTagIsIndexedAtOnce checks that the index of a tag is written right after the tag was added or
+// removed. Only if it is unknown whether that was done does another round trip read the set first.
+func TestTagIsIndexedAtOnce(t *testing.T) {
+	for name, v := range map[string]verb{"add": tag("A", "blue"), "remove": untag("A", "red")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSimulation(newWorld(unchanged), nil)
+				tagged := with(entries(someRev, "A name=n"), "user/uid:A/tags", setOf("red"))
+				s.reset(with(tagged, "user/tags:red/~prks", setOf("user/uid:A"))())
+				s.addActor(sequence(withNote(v)))
+				synctest.Wait()
+				defer s.close()
+				var sent []string
+				for a := s.actors[0]; len(a.waiting()) > 0; {
+					r := a.waiting()[0]
+					if len(r.args) > 1 && (strings.HasSuffix(r.args[1], "/~prks") || r.args[0] == "smismember") {
+						sent = append(sent, r.args[0])
+					}
+					s.step(r, none)
+				}
+				write := map[string]string{"add": "sadd", "remove": "srem"}[name]
+				if want := []string{write, "smismember"}; !slices.Equal(sent, want) {
+					t.Errorf("sent %q to the set and its index, want %q", sent, want)
+				}
+			})
+		})
+	}
 }
 
 // TestFailedCheckAfterCommand makes every check of the entry fail after a tertiary command was
