@@ -47,13 +47,16 @@ func service(ctx context.Context, url string) http.Handler {
 }
 
 // serveHTTP serves the named handler on a free port and prints its URL to standard output. It
-// returns when standard input ends.
-func serveHTTP(ctx context.Context, name, url string) {
+// returns when standard input ends. If row is not empty, it writes profiles of this process.
+func serveHTTP(ctx context.Context, name, url, row string) {
 	h, ok := handlers[name]
 	if !ok {
 		must(fmt.Errorf("no handler %q", name))
 	}
 	l := mustGet(net.Listen("tcp", "127.0.0.1:0"))
+	if row != "" {
+		defer profileProcess(row + ".serving-" + name)()
+	}
 	fmt.Println("http://" + l.Addr().String())
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
@@ -64,9 +67,10 @@ func serveHTTP(ctx context.Context, name, url string) {
 	}
 }
 
-// startProcess starts this program again to serve a handler.
-func startProcess(tb *fakeTB, handler, url string, oneCore bool) process {
-	c := exec.Command(mustGet(os.Executable()), "-serve", handler, "-store", url)
+// startProcess starts this program again to serve a handler. If row is not empty, that process
+// writes profiles of itself.
+func startProcess(tb *fakeTB, handler, url, row string, oneCore bool) process {
+	c := exec.Command(mustGet(os.Executable()), "-serve", handler, "-store", url, "-profile", row)
 	if oneCore { // the runtime would notice that it is pinned, but not at once
 		c.Env = append(os.Environ(), "GOMAXPROCS=1")
 	}
@@ -89,8 +93,8 @@ func (b *bench) withSite(ctx context.Context, db *userdb.DB, f func(b *bench, s 
 	s := site{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
 	name := fmt.Sprint("bench-", time.Now().UnixNano())
 	s.key = mustGet(mustGet(admin.OpenKeys(db)).Create(ctx, admin.Key{Name: name, Scopes: []string{admin.ScopeAdmin}}))
-	s.service = startProcess(&tb, "service", b.server.url(160), !b.allCores)
-	s.bare = startProcess(&tb, "bare", b.server.url(160), !b.allCores)
+	s.service = startProcess(&tb, "service", b.server.url(160), b.profile, !b.allCores)
+	s.bare = startProcess(&tb, "bare", b.server.url(160), b.profile, !b.allCores)
 	defer s.client.CloseIdleConnections()
 	clone := b.withProcesses(s.service.pid, s.bare.pid)
 	clone.served = true

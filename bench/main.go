@@ -50,7 +50,7 @@ func main() {
 		log.Fatal("bench: -only: ", err)
 	}
 	if *handler != "" {
-		err = try("serving", func(*string) { serveHTTP(ctx, *handler, *url) })
+		err = try("serving", func(*string) { serveHTTP(ctx, *handler, *url, o.profile) })
 	} else {
 		err = try("starting", func(at *string) { run(ctx, o, at) })
 	}

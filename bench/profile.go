@@ -45,3 +45,18 @@ func (b *bench) writeProfiles(ctx context.Context, workers int, v variant, r *re
 		fmt.Println(f.Name())
 	}
 }
+
+// profileProcess begins profiles of this process. The function that it returns writes them to
+// NAME.cpu.pprof and NAME.allocs.pprof.
+func profileProcess(name string) (stop func()) {
+	cpu := mustGet(os.Create(name + ".cpu.pprof"))
+	must(pprof.StartCPUProfile(cpu))
+	return func() {
+		pprof.StopCPUProfile()
+		must(cpu.Close())
+		allocs := mustGet(os.Create(name + ".allocs.pprof"))
+		runtime.GC() // the profile shows what was known at the last collection
+		must(pprof.Lookup("allocs").WriteTo(allocs, 0))
+		must(allocs.Close())
+	}
+}
