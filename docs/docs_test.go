@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/scim"
+	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
 
@@ -170,6 +172,42 @@ func TestJSON(t *testing.T) {
 	if seen == 0 {
 		t.Error("no page has a block of JSON")
 	}
+}
+
+// TestTelephoneNumbers checks that under the schema for telephone numbers no name reads like one,
+// in whichever country's spelling.
+func TestTelephoneNumbers(t *testing.T) {
+	for _, block := range blocks(t, "schema.md", "json") {
+		if !strings.Contains(block, `"tel"`) {
+			continue
+		}
+		s, err := schema.Load(strings.NewReader(block))
+		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		users, err := db.Type("user")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"+491701234567", "0170-1234567", "0170/12 34 567", "(555) 123-4567", "07 00 90 01 23", "٠١٠-١٢٣٤"} {
+			_, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", name)})
+			if !errors.Is(err, userdb.ErrInvalid) {
+				t.Errorf("the name %q: %v, want ErrInvalid", name, err)
+			}
+		}
+		for _, name := range []string{"Zoë", "李小龍", "agent 007"} {
+			if _, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", name)}); err != nil {
+				t.Errorf("the name %q: %v", name, err)
+			}
+		}
+		return
+	}
+	t.Fatal("schema.md has no schema for telephone numbers")
 }
 
 // TestHTML checks that each block of HTML is a template that can replace one of package web.
